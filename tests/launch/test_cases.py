@@ -25,7 +25,7 @@ def test_case_96_functions_without_an_importable_name():
 
 def test_case_97_cuda_used_before_the_fork_is_refused_by_name(monkeypatch):
     monkeypatch.setattr(torch.cuda, "_is_in_bad_fork", lambda: True)
-    with pytest.raises(RuntimeError, match="CUDA was initialised in the fork server.*gloo"):
+    with pytest.raises(RuntimeError, match=r"CUDA was initialised in the fork server.*gloo"):
         rank.refuse_forked_cuda()
 
 
@@ -46,7 +46,7 @@ def test_case_102_a_wrapped_module_with_its_group_is_refused_by_name():
     def wrapped():
         return DistributedDataParallel(torch.nn.Linear(2, 2))
 
-    with pytest.raises(LaunchError, match="a DistributedDataParallel.*cannot be sent"):
+    with pytest.raises(LaunchError, match=r"a DistributedDataParallel.*cannot be sent"):
         launch(wrapped, ranks=2, timeout=60)
 
 

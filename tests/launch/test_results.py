@@ -132,7 +132,7 @@ def test_progress_of_rank_0_reaches_the_parents_bar(monkeypatch, capfd):
     def work():
         for _ in progress(range(8), "training"):
             time.sleep(0.15)
-        return [x for x in progress("abc", "quick")]
+        return list(progress("abc", "quick"))
 
     assert launch(work, ranks=2, timeout=60) == [["a", "b", "c"]] * 2
     err = capfd.readouterr().err
@@ -175,7 +175,7 @@ def test_what_is_not_a_function_is_refused():
 
 
 def test_an_argument_that_cannot_travel_is_refused_before_the_start():
-    with pytest.raises(TypeError, match="needs_lock.*cannot be sent.*inside the function"):
+    with pytest.raises(TypeError, match=r"needs_lock.*cannot be sent.*inside the function"):
         launch(needs_lock, threading.Lock(), ranks=2)
 
 
