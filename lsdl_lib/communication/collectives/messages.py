@@ -1,0 +1,100 @@
+"""Point-to-point messages between the ranks of a group, as the collectives use them.
+
+A collective is written as a generator: it starts sends and receives, yields the receives that it
+must have before it can go on, and continues. The same text then runs at once or in the background
+(:mod:`lsdl_lib.communication.collectives.calling`).
+
+Messages carry tags that are unique to the call, so that two calls in flight never mix. On nccl,
+which has no tags, messages between two ranks match in the order in which they are started, and
+those started together travel together.
+"""
+
+import itertools
+import weakref
+
+import torch
+import torch.distributed as dist
+
+# One counter of calls a group: every rank calls a group's collectives in the same order.
+_calls = weakref.WeakKeyDictionary()
+_TAGS_A_CALL = 4096
+_FIRST_TAG = 2**20  # below: the program's own messages
+_LAST_TAG = 2**31 - 1
+
+
+class Messages:
+    """One call's messages on ``group`` (None: the default group).
+
+    Attributes:
+        rank: this process's rank in the group.
+        size: number of ranks in the group, p.
+
+    Raises:
+        ValueError: this process is not in the group.
+    """
+
+    def __init__(self, group=None):
+        self._group = group if group is not None else dist.group.WORLD
+        self.rank = dist.get_rank(self._group)
+        self.size = dist.get_world_size(self._group)
+        if self.rank < 0:
+            raise ValueError(
+                f"rank {dist.get_rank()} is not in this group: only its members may call"
+            )
+        self._tagged = dist.get_backend(self._group) != "nccl"
+        call = next(_calls.setdefault(self._group, itertools.count()))
+        span = (_LAST_TAG - _FIRST_TAG) // _TAGS_A_CALL
+        self._tag = _FIRST_TAG + call % span * _TAGS_A_CALL
+        self._sent = [0] * self.size
+        self._received = [0] * self.size
+        self._sends = []
+
+    def exchange(self, sends=(), receives=()):
+        """Start the messages of one step; return handles that ``wait()`` for the received ones.
+
+        Args:
+            sends: pairs (buffer, rank to send to). A buffer must not change before ``finish``,
+                unless the receiver is known to have it.
+            receives: pairs (buffer, rank to receive from).
+
+        Buffers are contiguous. Empty ones are not sent: both ends know their size. A step that
+        sends and receives must do both in one call: on nccl a receive alone would block the send.
+        """
+        sends = [(as_bytes(b), to) for b, to in sends if b.numel()]
+        receives = [(as_bytes(b), source) for b, source in receives if b.numel()]
+        if not self._tagged:
+            works = self._together(sends, receives)
+            self._sends += works
+            return works
+        handles = [self._receive(data, source) for data, source in receives]
+        self._sends += [self._send(data, to) for data, to in sends]
+        return handles
+
+    def finish(self):
+        """Wait until every send has left its buffer."""
+        for send in self._sends:
+            send.wait()
+        self._sends.clear()
+
+    # The group's own methods cost a third of what dist.isend and dist.irecv do for small messages.
+    def _send(self, data, to):
+        tag = self._tag + self._sent[to]
+        self._sent[to] += 1
+        return self._group.send([data], to, tag)
+
+    def _receive(self, data, source):
+        tag = self._tag + self._received[source]
+        self._received[source] += 1
+        return self._group.recv([data], source, tag)
+
+    def _together(self, sends, receives):
+        operations = [
+            dist.P2POp(dist.irecv, b, group=self._group, group_peer=source)
+            for b, source in receives
+        ] + [dist.P2POp(dist.isend, b, group=self._group, group_peer=to) for b, to in sends]
+        return dist.batch_isend_irecv(operations) if operations else []
+
+
+def as_bytes(buffer):
+    """Return a contiguous tensor's memory as a tensor of bytes: any type can then travel."""
+    return buffer.view(torch.uint8)
