@@ -80,6 +80,7 @@ class Crew:
         self.results = {}  # rank -> bytes
         self.failures = []
         self._processes = {}
+        self._returned = set()  # ranks whose function is done
         self._pipes = {}  # rank -> connection, while the rank may still send
         self._bars = Bars()
 
@@ -106,7 +107,7 @@ class Crew:
                 self._receive(rank)
             if not ready and time.monotonic() >= deadline:
                 if not self.failures:
-                    self.failures.append(hang(self._stacks(), self.timeout))
+                    self.failures.append(hang(self._stacks(), self._returned, self.timeout))
                 return
 
     def _receive(self, rank):
@@ -121,6 +122,8 @@ class Crew:
             return
         if kind == "progress":
             self._bars.report(*message)
+        elif kind == "returned":
+            self._returned.add(rank)
         elif kind == "result":
             self.results[rank] = message[0]
         else:

@@ -99,24 +99,27 @@ def death(rank, exit_code, when):
     return Failure(rank, "exited", when, summary)
 
 
-def hang(stacks, seconds):
+def hang(stacks, returned, seconds):
     """Return the failure of ranks that were still running after ``seconds``.
 
     Args:
         stacks: rank -> text of ``faulthandler`` (most recent call first), for unfinished ranks.
+        returned: the ranks among them whose function is done: they wait for the others.
         seconds: the timeout.
 
-    Most ranks of a hung job wait for one that does not come. A rank that is not waiting inside
-    torch.distributed is therefore named first; when all wait, the lowest one.
+    Most ranks of a hung job wait for one that does not come. So the first of these is named: a rank
+    that runs something else, a rank that has left already, the lowest.
     """
-    busy = [rank for rank, stack in stacks.items() if not _waits(stack)]
-    waiting = [rank for rank in stacks if rank not in busy]
-    culprit = min(busy or waiting)
+    waiting = [rank for rank in stacks if rank not in returned and _waits(stacks[rank])]
+    busy = [rank for rank in stacks if rank not in returned and rank not in waiting]
+    culprit = min(busy or (waiting and returned) or stacks)
     summary = f"did not return within the timeout of {seconds:g} s"
-    if busy and waiting:
-        others = ", ".join(map(str, waiting))
-        summary += f"; still waiting in a communication call: {others}"
-    detail = "\n".join(f"rank {rank}, most recent call first:\n{s}" for rank, s in stacks.items())
+    if culprit in returned:
+        summary = f"returned, but other ranks did not within the timeout of {seconds:g} s"
+    if culprit not in waiting and waiting:
+        summary += f"; still waiting in a communication call: {', '.join(map(str, waiting))}"
+    texts = {r: "  (has returned)" if r in returned else stack for r, stack in stacks.items()}
+    detail = "\n".join(f"rank {rank}, most recent call first:\n{s}" for rank, s in texts.items())
     return Failure(culprit, "hung", 0.0, summary, detail)
 
 

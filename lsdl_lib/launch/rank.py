@@ -1,7 +1,8 @@
 """What one rank's process does, from its start to its last message.
 
 The parent talks to a rank through one pipe. The rank sends, as tuples: ``("progress", …)`` at any
-time, then ``("result", bytes)`` or ``("error", Failure)``, then ends. A rank that ends without one
+time, ``("returned",)`` when its function is done, then ``("result", bytes)`` or
+``("error", Failure)``, then ends. A rank that ends without one
 of the last two died.
 """
 
@@ -65,7 +66,7 @@ def main(order, pipe):
             pipe.send(message)
 
     try:
-        result = _run(order, lambda *report: send("progress", *report))
+        result = _run(order, send)
         send("result", dump_result(result, order.rank))
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else int(error.code is not None)
@@ -81,8 +82,7 @@ def main(order, pipe):
         os._exit(0)
 
 
-def _run(order, report):
-    # One thread a message is enough; the parent chose how many the computation gets.
+def _run(order, send):
     torch.set_num_threads(order.threads)
     if order.backend == "nccl":
         refuse_forked_cuda()
@@ -102,8 +102,9 @@ def _run(order, report):
         timeout=timedelta(seconds=order.timeout + GROUP_TIMEOUT_MARGIN_S),
         device_id=device if order.backend == "nccl" else None,
     )
-    with at(Place(order.rank, device, report)):
+    with at(Place(order.rank, device, lambda *report: send("progress", *report))):
         result = fn(*args)
+        send("returned")
         # No rank leaves while another may still read from it.
         dist.barrier()
     dist.destroy_process_group()

@@ -104,6 +104,19 @@ def test_a_hang_ends_at_the_timeout_with_each_ranks_stack(fn):
 
 
 @pytest.mark.usefixtures("no_rank_left")
+def test_a_rank_that_left_out_a_collective_is_named():
+    def leaves_one_out():
+        if dist.get_rank() != 1:
+            dist.all_reduce(torch.ones(2))
+
+    with pytest.raises(LaunchError) as caught:
+        launch(leaves_one_out, ranks=3, timeout=2)
+    assert (caught.value.rank, caught.value.kind) == (1, "hung")
+    assert "rank 1 returned, but other ranks did not" in str(caught.value)
+    assert "still waiting in a communication call: 0, 2" in str(caught.value)
+
+
+@pytest.mark.usefixtures("no_rank_left")
 def test_what_was_printed_before_a_failure_is_not_lost(capsys):
     def talk_and_fail():
         print("before")
