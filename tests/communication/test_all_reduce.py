@@ -9,8 +9,15 @@ from lsdl_lib import launch
 from lsdl_lib.communication import collectives
 from lsdl_lib.launch import LaunchError
 
-ALGORITHMS = [collectives.star_all_reduce, collectives.ring_all_reduce]
-RANKS = [1, 2, 3, 4, 5]
+ALGORITHMS = [
+    collectives.star_all_reduce,
+    collectives.ring_all_reduce,
+    collectives.doubling_all_reduce,
+    collectives.halving_all_reduce,
+    collectives.tree_all_reduce,
+    collectives.torus_all_reduce,
+]
+RANKS = [1, 2, 3, 4, 5, 6, 7, 8]
 
 
 def sizes(p):

@@ -1,20 +1,20 @@
 """How a collective is called: checks, memory layout, waiting, and running in the background.
 
-An all-reduce algorithm is a generator ``steps(flat, reduce, messages)`` over the tensor's elements
-as one contiguous vector. It yields the handles that it waits for. Everything that all algorithms
-share is here: strided and empty tensors, averages, sub-groups, ``async_op``.
+An algorithm is a generator, ``steps(…, messages)``, that yields the handles it waits for. What all
+algorithms share is here: strided and empty tensors, averages, sub-groups, ``async_op``.
 """
 
 import threading
 
 import torch
+import torch.distributed as dist
 
 from lsdl_lib.communication.collectives.messages import Messages
 from lsdl_lib.communication.collectives.reductions import reduction
 
 
 def all_reduce(steps, tensor, op, group, async_op):
-    """Reduce ``tensor`` in place over ``group`` with the algorithm ``steps``.
+    """Reduce ``tensor`` in place over ``group`` with ``steps(flat, reduce, messages)``.
 
     Returns:
         None, or a :class:`Pending` handle when ``async_op``.
@@ -25,25 +25,34 @@ def all_reduce(steps, tensor, op, group, async_op):
     """
     reduce, divide = reduction(op, tensor)
     messages = Messages(group)
+    values = tensor.detach()
 
     def run():
-        with torch.no_grad():
-            values = tensor.detach()
-            flat = values.contiguous().view(-1)  # a copy only where there are strides
-            if divide:
-                # Before the sum: 40000 + 40000 does not fit float16, 20000 + 20000 does.
-                flat.div_(messages.size)
-            for handles in steps(flat, reduce, messages):
-                for handle in handles:
-                    handle.wait()
-            messages.finish()
-            if not values.is_contiguous():
-                values.copy_(flat.view(values.shape))
+        flat = flattened(values)
+        if divide:
+            # Before the sum: 40000 + 40000 does not fit float16, 20000 + 20000 does.
+            flat.div_(messages.size)
+        drive(steps(flat, reduce, messages), messages)
+        restore(values, flat)
 
+    return perform(run, async_op)
+
+
+def perform(run, async_op):
+    """Call ``run()`` now and return None, or in the background and return a handle."""
     if async_op:
         return Pending(run)
-    run()
+    with torch.no_grad():
+        run()
     return None
+
+
+def drive(steps, messages):
+    """Run the generator of an algorithm to its end, and see its sends off."""
+    for handles in steps:
+        for handle in handles:
+            handle.wait()
+    messages.finish()
 
 
 class Pending:
@@ -54,7 +63,8 @@ class Pending:
 
         def guarded():
             try:
-                run()
+                with torch.no_grad():
+                    run()
             except Exception as error:
                 self._error = error
 
@@ -73,6 +83,42 @@ class Pending:
         return True
 
 
+def flattened(tensor):
+    """Return the elements as one contiguous vector, sharing memory where there are no strides."""
+    return tensor.contiguous().view(-1)
+
+
+def restore(tensor, flat):
+    """Write the vector that ``flattened`` gave back, where it was a copy."""
+    if not tensor.is_contiguous():
+        tensor.copy_(flat.view(tensor.shape))
+
+
 def chunks(flat, parts):
     """Split a vector in ``parts`` views whose sizes differ by at most one element."""
     return list(torch.tensor_split(flat, parts))
+
+
+def size_of(group):
+    """Return the number of ranks in ``group``.
+
+    Raises:
+        ValueError: this process is not in the group.
+    """
+    size = dist.get_world_size(group)
+    if size < 0:
+        raise ValueError(f"rank {dist.get_rank()} is not in this group: only its members may call")
+    return size
+
+
+def root_in(group, rank):
+    """Return the place in ``group`` of the global ``rank``, as torch's ``src`` and ``dst``.
+
+    Raises:
+        ValueError: there is no such rank in the group.
+    """
+    group = group if group is not None else dist.group.WORLD
+    members = dist.get_process_group_ranks(group)
+    if rank not in members:
+        raise ValueError(f"root {rank} is not among the group's ranks {members}")
+    return members.index(rank)

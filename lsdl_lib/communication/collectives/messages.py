@@ -1,8 +1,9 @@
 """Point-to-point messages between the ranks of a group, as the collectives use them.
 
 A collective is written as a generator: it starts sends and receives, yields the receives that it
-must have before it can go on, and continues. The same text then runs at once or in the background
-(:mod:`lsdl_lib.communication.collectives.calling`).
+must have before it can go on, and continues. The same text then runs at once, in the background
+(:mod:`lsdl_lib.communication.collectives.calling`), or simulated with no process at all
+(:mod:`lsdl_lib.communication.cost.simulation`).
 
 Messages carry tags that are unique to the call, so that two calls in flight never mix. On nccl,
 which has no tags, messages between two ranks match in the order in which they are started, and
@@ -93,6 +94,26 @@ class Messages:
             for b, source in receives
         ] + [dist.P2POp(dist.isend, b, group=self._group, group_peer=to) for b, to in sends]
         return dist.batch_isend_irecv(operations) if operations else []
+
+
+class Among:
+    """The same messages among some of the ranks, numbered from 0 in the order given.
+
+    Algorithms that work in rows, columns or nodes run a ring among the ranks of each.
+    """
+
+    def __init__(self, messages, members):
+        self._messages = messages
+        self._members = members
+        self.size = len(members)
+        self.rank = members.index(messages.rank)
+
+    def exchange(self, sends=(), receives=()):
+        """As :meth:`Messages.exchange`, with ranks of this subset."""
+        return self._messages.exchange(
+            [(buffer, self._members[to]) for buffer, to in sends],
+            [(buffer, self._members[source]) for buffer, source in receives],
+        )
 
 
 def as_bytes(buffer):

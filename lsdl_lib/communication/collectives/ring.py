@@ -1,11 +1,12 @@
-"""All-reduce around a ring: a reduce-scatter, then an all-gather, p-1 steps each.
+"""Around a ring: reduce-scatter, all-gather, and both together, the ring all-reduce.
 
-    time = 2 (p-1) alpha + 2 (p-1)/p n beta + (p-1)/p n gamma
+    reduce-scatter, all-gather:  (p-1) alpha + (p-1)/p n beta  (+ (p-1)/p n gamma)
+    all-reduce:                2 (p-1) alpha + 2 (p-1)/p n beta + (p-1)/p n gamma
 
 The vector is cut in p chunks. In each step every rank sends one chunk to its right and receives one
 from its left, so all links carry n/p bytes at once. After p-1 steps each rank holds one finished
 chunk; p-1 more steps pass the finished chunks on. A rank sends 2 (p-1)/p n bytes, less than 2 n
-whatever p is: no algorithm sends less (Patarasuk & Yuan 2009).
+whatever p is: no all-reduce sends less (Patarasuk & Yuan 2009).
 """
 
 import torch
@@ -28,19 +29,28 @@ def ring_all_reduce(tensor, op=ReduceOp.SUM, group=None, async_op=False):
 
 def ring_steps(flat, reduce, messages):
     """The messages and reductions of one rank. ``flat``: (n,), reduced in place."""
+    chunk = chunks(flat, messages.size)  # p views of (n/p,)
+    yield from reduce_scatter_steps(chunk, reduce, messages)
+    yield from all_gather_steps(chunk, messages)
+
+
+def reduce_scatter_steps(chunk, reduce, messages):
+    """Leave the reduced ``chunk[rank]`` on each rank; the other chunks hold partial results."""
     p, rank = messages.size, messages.rank
     left, right = (rank - 1) % p, (rank + 1) % p
-    chunk = chunks(flat, p)  # p views of (n/p,)
-    inbox = torch.empty_like(chunk[0])
-
-    # Reduce-scatter: the chunk that arrives has one more rank's share each time it is passed on.
+    inbox = torch.empty_like(max(chunk, key=torch.numel))
+    # What arrives has one more rank's share each time it is passed on; the last is this rank's own.
     for step in range(p - 1):
-        mine, coming = chunk[(rank - step) % p], chunk[(rank - step - 1) % p]
+        mine, coming = chunk[(rank - step - 1) % p], chunk[(rank - step - 2) % p]
         arrived = inbox[: coming.numel()]
         yield messages.exchange(sends=[(mine, right)], receives=[(arrived, left)])
         reduce(coming, arrived)
 
-    # All-gather: pass the finished chunks on. This rank's own is the one to its right.
+
+def all_gather_steps(chunk, messages):
+    """Bring every rank's ``chunk[rank]`` to all ranks, in place."""
+    p, rank = messages.size, messages.rank
+    left, right = (rank - 1) % p, (rank + 1) % p
     for step in range(p - 1):
-        mine, coming = chunk[(rank - step + 1) % p], chunk[(rank - step) % p]
+        mine, coming = chunk[(rank - step) % p], chunk[(rank - step - 1) % p]
         yield messages.exchange(sends=[(mine, right)], receives=[(coming, left)])
