@@ -4,8 +4,9 @@
     bounds     at_least <= measured <= at_most, for every element
     strings, bools   equal
 
-With both tolerances 0 (the default) equality is exact, also for integers beyond 2**53. NaN and infinities
-are never measured values: they raise, because a comparison with them can pass by accident.
+With both tolerances 0 (the default) equality is exact, also for integers beyond 2**53. NaN and
+infinities are never measured values: they raise, because a comparison with them can pass by
+accident.
 """
 
 from dataclasses import dataclass
@@ -32,7 +33,7 @@ class Expectation:
         unit: name of the unit, for the text only.
 
     Raises:
-        ValueError: there is nothing to compare with, or a value makes no sense; the message names it.
+        ValueError: nothing to compare with, or a value makes no sense; the message names it.
     """
 
     expected: object = None
@@ -43,12 +44,15 @@ class Expectation:
     unit: str = ""
 
     def __post_init__(self):
+        for name in ("expected", "at_most", "at_least"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, plain(name, getattr(self, name)))
         bounded = self.at_most is not None or self.at_least is not None
         if self.expected is None and not bounded:
             raise ValueError("nothing to compare with: give expected=, at_most= or at_least=")
         if self.expected is not None and bounded:
             raise ValueError(
-                f"expected={numbers.text(self.expected)} and a bound were given: give one of the two"
+                f"expected={numbers.text(self.expected)} and a bound were given: give one of them"
             )
         for name in ("rtol", "atol"):
             value = getattr(self, name)
@@ -74,7 +78,7 @@ class Expectation:
             if getattr(self, name) is not None:
                 kind, array = values(name, getattr(self, name))
                 if kind != "number" or array.ndim:
-                    raise ValueError(f"{name}={getattr(self, name)!r} is not one number")
+                    raise ValueError(f"{name}={numbers.text(getattr(self, name))}: give one number")
         if None not in (self.at_most, self.at_least) and self.at_least > self.at_most:
             raise ValueError(
                 f"at_least={self.at_least} is above at_most={self.at_most}: nothing can hold"
@@ -84,7 +88,7 @@ class Expectation:
         """Return whether every element of ``measured`` meets the expectation.
 
         Raises:
-            ValueError: measured is not finite, is empty, or has another kind or shape than expected.
+            ValueError: measured is not finite, is empty, or of another kind or shape than expected.
         """
         kind, got = values("measured", measured)
         if self.expected is None:
@@ -110,31 +114,48 @@ class Expectation:
 
     def text(self):
         """Return the expectation in words, without any measured value."""
-        unit = f" {self.unit}" if self.unit else ""
         if self.expected is None:
-            low, high = (None if b is None else numbers.text(b) for b in (self.at_least, self.at_most))
-            if low is None:
-                return f"at most {high}{unit}"
-            return f"at least {low}{unit}" if high is None else f"from {low} to {high}{unit}"
-        wanted = numbers.text(self.expected)
+            if self.at_least is None:
+                return f"at most {numbers.text(self.at_most, unit=self.unit)}"
+            if self.at_most is None:
+                return f"at least {numbers.text(self.at_least, unit=self.unit)}"
+            high = numbers.text(self.at_most, unit=self.unit)
+            return f"from {numbers.text(self.at_least)} to {high}"
+        wanted = numbers.text(self.expected, unit=self.unit)
         if values("expected", self.expected)[0] != "number":
-            return f"{wanted}{unit}"
-        margins = [f"{100 * self.rtol:.6g} %"] * (self.rtol > 0) + [
-            f"{self.atol:.6g}{unit}"
-        ] * (self.atol > 0)
-        return f"{wanted}{unit}, " + ("within " + " plus ".join(margins) if margins else "exactly")
+            return wanted
+        return f"{wanted}, {margin_text(self.rtol, self.atol, self.unit)}"
+
+
+def margin_text(rtol, atol, unit=""):
+    """Return tolerances in words: ``"exactly"``, ``"within 5 % plus 0.1 s"``."""
+    margins = [f"{100 * rtol:.6g} %"] if rtol else []
+    margins += [numbers.text(atol, unit=unit)] if atol else []
+    return "within " + " plus ".join(margins) if margins else "exactly"
+
+
+def plain(name, value):
+    """Return a number, string or bool as Python's own, anything longer as an array.
+
+    Raises:
+        ValueError: as :func:`values`.
+    """
+    array = values(name, value)[1]
+    return array if array.ndim else array.item()
 
 
 def values(name, value):
     """Return ``(kind, array)`` of a value: kind is ``"number"``, ``"string"`` or ``"bool"``.
 
-    Integers become Python integers (dtype object), so that no comparison wraps around or rounds; floats
-    become float64. Accepts tensors and arrays of any device.
+    Integers become Python integers (dtype object), so that no comparison wraps around or rounds;
+    floats become float64. Accepts tensors and arrays of any device.
 
     Raises:
-        ValueError: the value is empty, ragged, not finite, or of another type; the message names it.
+        ValueError: the value is empty, ragged, not finite, or of another type; it is named.
     """
-    if hasattr(value, "detach"):  # a tensor: numpy knows neither its gradient, its device nor bfloat16
+    if hasattr(
+        value, "detach"
+    ):  # a tensor: numpy knows neither its gradient, its device nor bfloat16
         value = value.detach().cpu()
         value = (value.double() if value.is_floating_point() else value).numpy()
     try:
@@ -142,7 +163,9 @@ def values(name, value):
     except ValueError:
         raise ValueError(f"{name}={value!r} is ragged: its rows have different lengths") from None
     if array.size == 0:
-        raise ValueError(f"{name} is empty (shape {array.shape}): a claim about nothing always holds")
+        raise ValueError(
+            f"{name} is empty (shape {array.shape}): a claim about nothing always holds"
+        )
     if array.dtype.kind in "US":
         # numpy turns [1, "a"] into strings: only real strings may become one.
         if not all(isinstance(item, str) for item in np.array(value, dtype=object).ravel()):
@@ -155,7 +178,9 @@ def values(name, value):
         bad = np.argwhere(~np.isfinite(array))
         if len(bad):
             where = f"{name}{[int(i) for i in bad[0]]}" if array.ndim else name
-            raise ValueError(f"{where} is {array[tuple(bad[0])]}: only finite numbers can be compared")
+            raise ValueError(
+                f"{where} is {array[tuple(bad[0])]}: only finite numbers can be compared"
+            )
         return "number", array
     if array.dtype.kind in "iu" or (
         array.dtype.kind == "O" and all(type(item) is int for item in array.ravel())

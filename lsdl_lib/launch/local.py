@@ -32,6 +32,13 @@ from lsdl_lib.launch.wire import dump_work
 SETTLE_S = 0.5
 # How long ranks may take to write their stacks when they hang.
 STACK_S = 1.0
+# What the fork server imports once for all ranks: torch, and what most functions of the book use.
+PRELOAD = [
+    "torch.distributed",
+    "lsdl_lib.launch.rank",
+    "lsdl_lib.measure",
+    "lsdl_lib.communication.collectives",
+]
 LOOPBACK = {"linux": "lo", "darwin": "lo0"}
 
 _starting = threading.Lock()
@@ -87,7 +94,7 @@ class Crew:
     def start(self, order):
         """Start one rank."""
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["torch.distributed", "lsdl_lib.launch.rank"])
+        context.set_forkserver_preload(PRELOAD)
         ours, theirs = context.Pipe(duplex=False)
         process = context.Process(target=rank_module.main, args=(order, theirs), daemon=True)
         with _starting, _no_main_module():

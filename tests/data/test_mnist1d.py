@@ -1,0 +1,89 @@
+import random
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from lsdl_lib import data
+from lsdl_lib.data import signals
+
+GENERATE = signals._generate
+HEAVY = ("mnist1d", "requests")  # matplotlib may be here already, for other tests
+
+
+def random_states():
+    return random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """The data made with an empty cache, then read from it; what making it changed here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        before = random_states()
+        data.mnist1d()
+        effects = {
+            "random states kept": random_states() == before,
+            "imports": [name for name in HEAVY if name in sys.modules],
+        }
+        patch.setattr(signals, "_generate", None)  # from here on, only the cache
+        yield data.mnist1d(), effects
+
+
+def package_draw(seed):
+    """The package's own generator, called in this process, with its default arguments."""
+    from mnist1d.data import get_dataset_args, make_dataset
+
+    states = random.getstate(), np.random.get_state()
+    arguments = get_dataset_args()
+    arguments.seed = seed
+    draw = make_dataset(arguments)
+    random.setstate(states[0])
+    np.random.set_state(states[1])
+    return draw
+
+
+def test_random_state_is_kept_and_no_heavy_import_is_left(made):
+    assert made[1] == {"random states kept": True, "imports": []}
+
+
+def test_train_and_test_are_the_packages_own_draw(made):
+    draw = package_draw(seed=42)
+    for split, suffix in (("train", ""), ("test", "_test")):
+        x, y = getattr(made[0], f"{split}_x"), getattr(made[0], f"{split}_y")
+        assert np.array_equal(x.numpy()[:, 0], draw[f"x{suffix}"].astype(np.float32))
+        assert np.array_equal(y.numpy(), draw[f"y{suffix}"])
+
+
+def test_shapes_and_types(made):
+    sizes = {"train": 4000, "val": 1000, "test": 1000}
+    for split, samples in sizes.items():
+        x, y = getattr(made[0], f"{split}_x"), getattr(made[0], f"{split}_y")
+        assert (x.shape, x.dtype) == ((samples, 1, 40), torch.float32)
+        assert (y.shape, y.dtype) == ((samples,), torch.int64)
+        assert y.unique().tolist() == list(range(10))
+
+
+def test_validation_is_a_fresh_draw_of_the_same_kind(made):
+    train, val = made[0].train_x.flatten(1), made[0].val_x.flatten(1)
+    assert torch.cdist(val, train).min() > 1e-2  # no sample is in both
+    assert made[0].val_y.bincount().tolist() == [100] * 10
+    means = torch.stack([made[0].train_x[made[0].train_y == label].mean(0) for label in range(10)])
+    others = torch.stack([made[0].val_x[made[0].val_y == label].mean(0) for label in range(10)])
+    assert (means - others).abs().max() < 0.4
+    assert means.abs().max() > 0.4
+
+
+@pytest.mark.parametrize("seed", [-1, 2**31, 1.5, "42"])
+def test_seed_out_of_range(seed):
+    with pytest.raises(ValueError, match=f"seed is {seed!r}"):
+        data.mnist1d(seed)
+
+
+def test_failing_generator_names_the_interpreter(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(signals, "_generate", GENERATE)
+    monkeypatch.setattr(signals, "VALIDATION_SAMPLES", "many")
+    with pytest.raises(RuntimeError, match=r"(?s)exit status 1.*mnist1d installed.*'many'"):
+        data.mnist1d()

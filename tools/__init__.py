@@ -1,0 +1,1 @@
+"""What the commands in the Makefile call."""
