@@ -97,6 +97,5 @@ def row(children):
 
 def head(text):
     """Return the line above the widgets, which also brings their look."""
-    return widgets.HTML(
-        f'<style>{PAGE}{LOOK}</style><strong class="lsdl">{html.escape(text)}</strong>'
-    )
+    title = f'<strong class="lsdl">{html.escape(text)}</strong>'
+    return widgets.HTML(f"<style>{PAGE}{LOOK}</style>{title}")

@@ -14,6 +14,7 @@ import xml.etree.ElementTree as ET
 
 import matplotlib
 import matplotlib.pyplot as plt
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -54,10 +55,13 @@ def svg(figure, alt):
 
 
 def _rendered(figure):
+    for patch in (figure.patch, *(axes.patch for axes in figure.axes)):
+        patch.set_visible(False)
     out = io.BytesIO()
     nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "lsdl"}):
-        figure.savefig(out, format="svg", transparent=True, metadata=nothing)
+        # Not savefig, which draws every figure twice.
+        FigureCanvasSVG(figure).print_svg(out, metadata=nothing)
     plt.close(figure)  # else a notebook shows it a second time, as an image without alt text
     return out.getvalue()
 

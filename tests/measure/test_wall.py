@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from lsdl_lib.measure import median_interval, wall
+from lsdl_lib.measure import Timing, median_interval, wall
 
 
 def test_warm_up_runs_do_not_count():
@@ -31,8 +31,10 @@ def test_a_gpu_is_synchronised_before_and_after_each_run(monkeypatch):
 
 
 def test_repr_has_units():
-    assert repr(wall(lambda: time.sleep(0.01), repeats=6, warmup=0)).startswith("Timing(1")
-    assert " ms, 95 % interval of the median " in repr(wall(lambda: time.sleep(0.01), repeats=3))
+    timing = Timing(0.0123, 0.0121, 0.0130, (0.0121, 0.0123, 0.0130))
+    assert repr(timing) == (
+        "Timing(12.3 ms, 95 % interval of the median 12.1 ms to 13.0 ms, 3 runs)"
+    )
 
 
 @pytest.mark.parametrize(("repeats", "warmup", "word"), [(0, 0, "repeats"), (3, -1, "warmup")])

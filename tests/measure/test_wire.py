@@ -59,6 +59,10 @@ def test_gloo_ring_in_numbers():
     assert [w.received_bytes for w in wires] == received
 
 
+def test_gloo_all_gather_sends_each_share_in_two_halves():
+    assert over_ranks(wire_gloo, "all_gather", 100, 4) == [Wire(300, 300, 6, 6)] * 4
+
+
 def test_gloo_ring_cuts_segments_at_one_mebibyte():
     n = 64 * 2**20
     wires = over_ranks(wire_gloo, "all_reduce", n, 4, element_size=4)

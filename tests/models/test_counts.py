@@ -32,10 +32,8 @@ CASES = [
     (ConvNet, ConvNetConfig(kernel=5, widths=(8, 8, 16), classes=3, norm="group"), (2, 1, 37)),
     (ConvNet, ConvNetConfig(dims=2, channels=3, widths=(8, 16, 24)), (2, 3, 9, 7)),
     (ResNet, ResNetConfig(), (2, 3, 32, 32)),
-    (ResNet, ResNetConfig(depth=34, width=8, norm="group", groups=4), (2, 3, 17, 32)),
-    (ResNet, ResNetConfig(depth=34, stem="imagenet", width=8, channels=1), (1, 1, 65, 64)),
+    (ResNet, ResNetConfig(depth=34, stem="imagenet", norm="group", channels=1), (1, 1, 65, 64)),
     (ResNet, ResNetConfig(depth=50, stem="imagenet", width=8, classes=9), (2, 3, 64, 96)),
-    (ResNet, ResNetConfig(depth=50, width=8), (1, 3, 16, 16)),
     (GPT, GPTConfig(), (3, 64)),
     (GPT, GPTConfig(vocabulary=50, context=32, layers=3, width=24, heads=3, tied=False), (2, 17)),
     (GPT, GPTConfig(layers=1, heads=1), (1, 1)),
@@ -67,7 +65,7 @@ def test_flops_equal_torchs_counter(model, config, shape):
     assert flop_count(config, shape) == counted_flops(on_meta(model, config), batch(model, shape))
 
 
-@pytest.mark.parametrize(("model", "config", "shape"), [CASES[i] for i in (3, 5, 6, 10, 13)])
+@pytest.mark.parametrize(("model", "config", "shape"), [CASES[i] for i in (3, 5, 6, 7, 11)])
 def test_block_flops_equal_torchs_counter_block_by_block(model, config, shape):
     x, counted = batch(model, shape), []
     for stage in cut(on_meta(model, config), range(1, len(block_flops(config, shape)))):

@@ -1,4 +1,4 @@
-"""A real Jupyter kernel for tests, spoken to as a front end does: run cells, press widgets' buttons."""
+"""A real Jupyter kernel for tests, spoken to as a front end does: run cells, press buttons."""
 
 import os
 import time
@@ -26,7 +26,7 @@ class Kernel:
         self.manager.shutdown_kernel(now=True)
 
     def run(self, code, reader):
-        """Run a cell as a front end with a reader does, or as a program does; return its outputs."""
+        """Run a cell as a front end does, with a reader or without; return its outputs."""
         return self._collect(self.client.execute(code, allow_stdin=reader))
 
     def send(self, model, data):

@@ -2,6 +2,7 @@
 
 import re
 
+import matplotlib.pyplot as plt
 import pytest
 
 from lsdl_lib import show
@@ -20,8 +21,6 @@ def test_a_figure_has_its_alternative_and_caption(draw):
 def test_a_figure_needs_its_alternative(draw):
     with pytest.raises(TypeError, match="alt"):
         show.figure(draw)
-    import matplotlib.pyplot as plt
-
     fig = draw()
     with pytest.raises(ValueError, match="alt is empty"):
         show.figure(fig, alt=" ")

@@ -1,4 +1,4 @@
-"""Figures as SVG: the same bytes, nothing that leaks into the page, the same picture after cleaning."""
+"""Figures as SVG: the same bytes, nothing leaks into the page, cleaning drops no mark."""
 
 import re
 import xml.etree.ElementTree as ET
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lsdl_lib.show import style
-from lsdl_lib.show.svg import svg
+from lsdl_lib.show.svg import _rendered, svg
 
 
 def test_two_builds_give_the_same_bytes(draw):
@@ -18,9 +18,8 @@ def test_two_builds_give_the_same_bytes(draw):
 
 def test_nothing_of_the_machine_is_inside(draw):
     text = svg(draw(), "a")
-    for piece in ("metadata", "matplotlib", "<style", "20", "<?xml", "DOCTYPE", "xmlns"):
-        if piece != "20":
-            assert piece not in text
+    for piece in ("metadata", "matplotlib", "<style", "<?xml", "DOCTYPE", "xmlns"):
+        assert piece not in text
     assert not re.search(r"20\d\d-\d\d-\d\d", text)
 
 
@@ -79,17 +78,13 @@ def test_identifiers_of_two_pictures_differ_and_all_exist(draw):
     assert seen[0].isdisjoint(seen[1])
 
 
-def test_cleaning_keeps_every_mark(draw):
+def test_cleaning_keeps_every_mark():
     """Each tick, marker, line and letter of matplotlib's own file is still there, in its order."""
     fig, ax = plt.subplots()
     ax.loglog(np.logspace(0, 3, 9), np.logspace(1, 2, 9), "o-")
     ax.fill_between([1, 10], [20, 30], [30, 50], alpha=0.5)
     ax.text(10, 40, "half\nway", alpha=0.5)
-    fig.canvas.draw()
-    from lsdl_lib.show import svg as function
-
-    module = __import__("sys").modules[function.__module__]
-    raw = ET.fromstring(module._rendered(fig))
+    raw = ET.fromstring(_rendered(fig))
     plain = "{http://www.w3.org/2000/svg}"
 
     def marks(root, prefix):
