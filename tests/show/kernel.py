@@ -19,6 +19,7 @@ class Kernel:
         self.client.start_channels()
         self.client.wait_for_ready(timeout=60)
         self.models = {}
+        self.history = []  # (identifier, changed state), in order
         return self
 
     def __exit__(self, *error):
@@ -53,6 +54,7 @@ class Kernel:
                 self.models[content["comm_id"]] = dict(content["data"]["state"])
             elif kind == "comm_msg" and content["data"].get("method") == "update":
                 self.models[content["comm_id"]].update(content["data"]["state"])
+                self.history.append((content["comm_id"], content["data"]["state"]))
             elif message["parent_header"].get("msg_id") != request:
                 continue
             elif kind in ("stream", "display_data", "execute_result", "error"):

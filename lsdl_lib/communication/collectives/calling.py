@@ -4,6 +4,7 @@ An algorithm is a generator, ``steps(…, messages)``, that yields the handles i
 algorithms share is here: strided and empty tensors, averages, sub-groups, ``async_op``.
 """
 
+import contextlib
 import threading
 
 import torch
@@ -11,6 +12,7 @@ import torch.distributed as dist
 
 from lsdl_lib.communication.collectives.messages import Messages
 from lsdl_lib.communication.collectives.reductions import reduction
+from lsdl_lib.measure import virtual
 
 
 def all_reduce(steps, tensor, op, group, async_op):
@@ -60,10 +62,14 @@ class Pending:
 
     def __init__(self, run):
         self._error = None
+        self._clock = virtual.current()
+        beside = self._clock.fork() if self._clock else None
+        self._beside = beside
 
         def guarded():
+            clock = virtual.use(beside) if beside else contextlib.nullcontext()
             try:
-                with torch.no_grad():
+                with torch.no_grad(), clock:
                     run()
             except Exception as error:
                 self._error = error
@@ -77,9 +83,14 @@ class Pending:
 
     def wait(self):
         """Wait for the end; raise the error if there was one."""
+        if self._clock:
+            self._clock.stop()
         self._thread.join()
         if self._error is not None:
             raise self._error
+        if self._clock:
+            self._clock.lift(self._beside.now)
+            self._clock.go()
         return True
 
 

@@ -16,6 +16,8 @@ import weakref
 import torch
 import torch.distributed as dist
 
+from lsdl_lib.measure import virtual
+
 # One counter of calls a group: every rank calls a group's collectives in the same order.
 _calls = weakref.WeakKeyDictionary()
 _TAGS_A_CALL = 4096
@@ -63,6 +65,9 @@ class Messages:
         """
         sends = [(as_bytes(b), to) for b, to in sends if b.numel()]
         receives = [(as_bytes(b), source) for b, source in receives if b.numel()]
+        clock = virtual.current()
+        if clock is not None:
+            return self._timed_exchange(clock, sends, receives)
         if not self._tagged:
             works = self._together(sends, receives)
             self._sends += works
@@ -76,6 +81,28 @@ class Messages:
         for send in self._sends:
             send.wait()
         self._sends.clear()
+        if virtual.current() is not None:
+            virtual.current().sends_done()
+
+    def _timed_exchange(self, clock, sends, receives):
+        """As ``exchange``; behind each message goes a second one with its sender's clock."""
+        if not self._tagged:
+            raise RuntimeError("the virtual clock runs on gloo: on nccl measure the wall time")
+        clock.stop()
+        handles = [
+            _TimedReceive(self, clock, data, source, self._receive(data, source))
+            for data, source in receives
+        ]
+        for data, to in sends:
+            start = clock.depart(data.numel(), *self._ranks(self.rank, to))
+            self._sends.append(self._send(data, to))
+            self._sends.append(self._send(as_bytes(torch.tensor([start], dtype=torch.float64)), to))
+        clock.go()
+        return handles
+
+    def _ranks(self, *places):
+        """Return the global ranks at these places of the group: links are between machines."""
+        return [dist.get_global_rank(self._group, place) for place in places]
 
     # The group's own methods cost a third of what dist.isend and dist.irecv do for small messages.
     def _send(self, data, to):
@@ -94,6 +121,24 @@ class Messages:
             for b, source in receives
         ] + [dist.P2POp(dist.isend, b, group=self._group, group_peer=to) for b, to in sends]
         return dist.batch_isend_irecv(operations) if operations else []
+
+
+class _TimedReceive:
+    """A receive on the virtual clock."""
+
+    def __init__(self, messages, clock, data, source, work):
+        self._clock, self._size, self._work = clock, data.numel(), work
+        self._ends = messages._ranks(source, messages.rank)
+        self._posted = clock.now
+        self._sender_start = torch.empty(1, dtype=torch.float64)
+        self._second = messages._receive(as_bytes(self._sender_start), source)
+
+    def wait(self):
+        self._clock.stop()
+        self._work.wait()
+        self._second.wait()
+        self._clock.arrive(self._size, *self._ends, self._sender_start.item(), self._posted)
+        self._clock.go()
 
 
 class Among:
