@@ -3,8 +3,8 @@
 - ``browser``, ``root`` and ``gpu`` mark tests that need Chromium, root with iproute2, a GPU. Where
   that is missing they are skipped, with one line that says so. With CI=true the first two
   fail instead: CI must have what they need.
-- Notebooks (``--nbval``) run at the laptop tier, in a kernel of this Python, and write their records
-  below ``_build``.
+- Notebooks (``--nbval``) run at the laptop tier, in a kernel of this Python, and write their
+  records below ``_build``.
 """
 
 import os

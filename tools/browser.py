@@ -6,8 +6,13 @@ from pathlib import Path
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 MAC = ("Google Chrome.app/Contents/MacOS/Google Chrome", "Chromium.app/Contents/MacOS/Chromium")
-# As root Chromium refuses its sandbox; without a GPU and at tests it needs no services of its maker.
-OPTIONS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-quic")
+# Root cannot use the sandbox, a container has little shared memory, and nothing is to leave here.
+OPTIONS = (
+    "--no-sandbox",
+    "--disable-dev-shm-usage",
+    "--disable-gpu",
+    "--disable-background-networking",
+)
 
 
 def chromium():

@@ -1,4 +1,4 @@
-"""Builds the site with Jupyter Book into ``_build/html``: ``python -m tools.build [--source FOLDER]``.
+"""Builds the site with Jupyter Book into ``_build/html``: ``python -m tools.build``.
 
 Nothing is executed: the pages show the outputs that the notebooks hold. Any warning of Sphinx (a
 broken reference, a missing citation) fails the build. Pages load nothing from other sites: the
@@ -18,6 +18,13 @@ from tools.toc import BOOK, ROOT
 from tools.vendor import CannotFetch, vendor
 
 SITE = ROOT / "_build" / "html"
+INDEX = """\
+<!doctype html>
+<meta charset="utf-8">
+<meta http-equiv="refresh" content="0; url=intro.html">
+<title>Large-Scale Deep Learning</title>
+<a href="intro.html">Large-Scale Deep Learning</a>
+"""
 
 
 def build(source=BOOK, site=SITE):
@@ -46,14 +53,13 @@ def build(source=BOOK, site=SITE):
     if result != 0:
         key_file.unlink(missing_ok=True)
         return False
-    index = '<!doctype html><meta http-equiv="refresh" content="0; url=intro.html"><title>Contents</title>'
-    (site / "index.html").write_text(index + "\n", encoding="utf-8")
+    (site / "index.html").write_text(INDEX, encoding="utf-8")
     key_file.write_text(key, encoding="utf-8")
     return True
 
 
 def offline_scripts():
-    """Return the settings that make pages load their scripts from the site itself, {} without npm."""
+    """Return the settings that make pages load their scripts from the site, {} without npm."""
     try:
         folder = vendor()
     except CannotFetch as reason:
@@ -87,7 +93,8 @@ def main(arguments=None):
         return 1
     opener = "open" if sys.platform == "darwin" else "xdg-open"
     print(f"Done in {time.monotonic() - start:.0f} s: {SITE / 'index.html'}")
-    print(f"Open that file in a browser ({opener} {SITE.relative_to(ROOT)}/index.html), or type make serve.")
+    print(f"Open that file in a browser, {opener} {SITE.relative_to(ROOT)}/index.html")
+    print("or type make serve.")
     return 0
 
 

@@ -3,8 +3,8 @@
 - ``python -m tools.execute --into _build/run --records _build/records``: in a copy (``make run``);
 - ``python -m tools.execute --in-place --records book/records``: for authors (``make refresh``).
 
-``LSDL_TIER`` chooses the size. Beside the records that the chapter's claims write, each chapter gets
-``<records>/<chapter>.run.json``: tier, seconds, date, machine, versions. A chapter that fails
+``LSDL_TIER`` chooses the size. Beside the records that the chapter's claims write, each chapter
+gets ``<records>/<chapter>.run.json``: tier, seconds, date, machine, versions. A chapter that fails
 is reported with its error; the others still run, and the exit status is 1.
 """
 
@@ -102,7 +102,7 @@ def main(arguments=None):
     options = parser.parse_args(arguments)
     book = toc.BOOK
     if options.in_place and tier() != "laptop":
-        print(f"The committed pages show the laptop tier: unset LSDL_TIER={tier()}.", file=sys.stderr)
+        print(f"Committed pages show the laptop tier: unset LSDL_TIER={tier()}.", file=sys.stderr)
         return 2
     if options.into:
         book = options.into

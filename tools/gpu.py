@@ -1,8 +1,8 @@
-"""Runs what needs GPUs and bundles the results: ``python -m tools.gpu BUNDLE.json`` (``make gpu``).
+"""Runs what needs GPUs and bundles the results: ``python -m tools.gpu BUNDLE.json``.
 
-The tests marked ``gpu``, then every chapter at the ``gpu`` tier on all GPUs, then one JSON file with all
-records and a description of the machine, for ``make import-records``. A failure does not stop the rest,
-and the bundle is written from what there is; the exit status tells.
+The tests marked ``gpu``, then every chapter at the ``gpu`` tier on all GPUs, then one JSON file with
+all records and a description of the machine, for ``make import-records``. A failure does not stop
+the rest, and the bundle is written from what there is; the exit status tells.
 """
 
 import argparse
@@ -26,10 +26,10 @@ def why_no_gpu():
         return ""
     if torch.version.cuda is None and torch.version.hip is None:
         return (
-            f"PyTorch {torch.__version__} in .venv is a CPU build. README.md says how to choose a CUDA build; "
-            "remove .venv first."
+            f"PyTorch {torch.__version__} in .venv is a CPU build. README.md says how to choose a "
+            "CUDA build; remove .venv first."
         )
-    return "PyTorch sees no GPU: is there one, does nvidia-smi list it, does CUDA_VISIBLE_DEVICES hide it?"
+    return "PyTorch sees none. Does nvidia-smi list one? Does CUDA_VISIBLE_DEVICES hide it?"
 
 
 def main(arguments=None):
@@ -53,7 +53,7 @@ def main(arguments=None):
     if statuses[0] == NO_TESTS:
         statuses[0] = 0
     if statuses[2] == 0:
-        print(f"The bundle is {bundle}. make import-records BUNDLE={bundle} merges it into a checkout.")
+        print(f"The bundle: {bundle}. To merge it: make import-records BUNDLE={bundle}")
     return int(any(statuses))
 
 

@@ -1,12 +1,13 @@
 """Runs a chapter's code cells one after the other, as a script: on one node or, unchanged, on many.
 
     python tools/run_chapter.py book/communication/collectives.ipynb
-    torchrun --nnodes=2 --nproc-per-node=2 … tools/run_chapter.py book/communication/collectives.ipynb
+    torchrun --nnodes=2 … tools/run_chapter.py book/communication/collectives.ipynb
 
-All cells share one namespace, in an IPython shell, with the notebook's folder as working folder. Under
-``torchrun`` every process runs every cell, ``launch`` uses the processes that are there, and only
-rank 0 prints. A cell that fails ends the process with status 1, after its error is printed, on whatever rank
-it failed. A cell tagged ``raises-exception`` may fail. Displayed widgets and figures appear as text.
+All cells share one namespace, in an IPython shell, with the notebook's folder as working folder.
+Under ``torchrun`` every process runs every cell, ``launch`` uses the processes that are there, and
+only rank 0 prints. A cell that fails ends the process with status 1 after its error is printed, on
+whatever rank it failed. A cell tagged ``raises-exception`` may fail. Displayed widgets and figures
+appear as text.
 """
 
 import argparse
@@ -28,9 +29,9 @@ from lsdl_lib.launch import on_main  # noqa: E402
 
 
 def run(path):
-    """Run the chapter at ``path``; return the number of the cell that failed, counted from 1, or 0."""
+    """Run the chapter at ``path``; return the number of the cell that failed (from 1), or 0."""
     cells = [c for c in nbformat.read(path, as_version=4).cells if c.cell_type == "code"]
-    # No history: many processes would write to one file. No colours: the output is often a log.
+    # No history: many processes would write to one file. No colors: the output is often a log.
     config = Config(HistoryManager={"enabled": False}, InteractiveShell={"colors": "nocolor"})
     shell = InteractiveShell.instance(config=config)
     shell.displayhook.write_output_prompt = lambda: None  # no "Out[0]:"

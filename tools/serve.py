@@ -22,7 +22,7 @@ class Handler(http.server.SimpleHTTPRequestHandler):
 
 
 def server(folder=SITE, port=FIRST_PORT):
-    """Return a server for ``folder`` on localhost, at ``port`` or, if that is taken, at a free one."""
+    """Return a server of ``folder`` on localhost at ``port``, or at a free one if it is taken."""
     handler = functools.partial(Handler, directory=str(folder))
     try:
         return http.server.ThreadingHTTPServer(("127.0.0.1", port), handler)
@@ -36,7 +36,8 @@ def main():
         print("There is no built site yet. Type make book first.", file=sys.stderr)
         return 1
     with server() as running:
-        print(f"The book is at http://localhost:{running.server_port}/  (Ctrl-C ends this)", flush=True)
+        address = f"http://localhost:{running.server_port}/"
+        print(f"The book is at {address} until you type Ctrl-C.", flush=True)
         try:
             running.serve_forever()
         except KeyboardInterrupt:

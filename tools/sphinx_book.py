@@ -1,8 +1,8 @@
 """The book's own Sphinx extension: docstrings as prose, and widgets beside formulas.
 
-Docstrings in ``lsdl_lib`` are plain text with formulas. Sphinx reads them as reStructuredText, where
-``(B, C, *lengths)``, ``|g|`` and ``p_`` are markup. This escapes such characters outside of literals
-before the page ``api`` is made from them.
+Docstrings in ``lsdl_lib`` are plain text with formulas. Sphinx reads them as reStructuredText,
+where ``(B, C, *lengths)``, ``|g|`` and ``p_`` are markup. This escapes such characters outside of
+literals before the page ``api`` is made from them.
 
 Widgets call MathJax 2 to typeset their labels, pages carry MathJax 3. On pages with widgets a short
 script answers that call, which would otherwise be an error that stops a widget from being drawn.
@@ -18,7 +18,8 @@ SPECIAL = re.compile(r"[*|]|(?<=\w)_(?!\w)")
 
 TYPESET = """\
 if (window.MathJax) {
-  const Hub = {Queue: ([, , element]) => MathJax.typesetPromise && MathJax.typesetPromise([element])};
+  const typeset = (element) => MathJax.typesetPromise && MathJax.typesetPromise([element]);
+  const Hub = {Queue: ([, , element]) => typeset(element)};
   const ready = () => { MathJax.startup.defaultReady(); MathJax.Hub = Hub; };
   Object.assign(MathJax, {Hub, startup: {...MathJax.startup, ready}});
 }"""
@@ -71,5 +72,5 @@ def setup(app):
     """Register with Sphinx."""
     app.connect("autodoc-process-docstring", _process, priority=100)  # before napoleon's 500
     app.connect("html-page-context", _add_typeset)
-    app.add_config_value("comments_config", {}, "")  # Jupyter Book sets it for an extension not used
+    app.add_config_value("comments_config", {}, "")  # set by Jupyter Book for what is not used here
     return {"parallel_read_safe": True, "parallel_write_safe": True}

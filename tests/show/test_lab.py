@@ -11,8 +11,7 @@ import nbformat
 import pytest
 
 from tests.show.kernel import ROOT
-
-playwright = pytest.importorskip("playwright.sync_api")
+from tools.browser import OPTIONS, chromium
 
 CELLS = [
     """
@@ -42,15 +41,16 @@ def picture(mine=None):
 
 @pytest.fixture
 def lab(tmp_path):
-    """The address of a JupyterLab of its own, with a notebook ``live.ipynb``, settings of nobody."""
+    """The address of a JupyterLab with a notebook ``live.ipynb`` and with nobody's settings."""
     cells = [nbformat.v4.new_code_cell(code.strip()) for code in CELLS]
-    nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "live.ipynb")
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    notebook = nbformat.v4.new_notebook(cells=cells, metadata=kernel)
+    nbformat.write(notebook, tmp_path / "live.ipynb")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    own = {
-        name: str(tmp_path / name) for name in ("HOME", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR")
-    }
+    folders = ("HOME", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR")
+    own = {name: str(tmp_path / name) for name in folders}
     server = subprocess.Popen(
         [
             *(sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ip=127.0.0.1"),
@@ -84,9 +84,9 @@ def _wait_for(url, server, seconds=60):
 
 
 @pytest.fixture
-def page(lab, chromium):
+def page(lab, browser):
     """The notebook in JupyterLab with all cells run, and the errors of the page."""
-    page = chromium.new_page(viewport={"width": 1200, "height": 2400})
+    page = browser.new_page(viewport={"width": 1200, "height": 2400})
     errors = []
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.set_default_timeout(90_000)
@@ -95,24 +95,23 @@ def page(lab, chromium):
     page.get_by_role("menuitem", name="Run", exact=True).first.click()
     page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
     page.wait_for_selector(".jp-OutputArea button.jupyter-button")
-    return page, errors
+    page.problems = errors
+    return page
 
 
 @pytest.fixture
-def chromium():
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(
-            executable_path="/usr/bin/chromium",
-            args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"],
-        )
-        yield browser
-        browser.close()
+def browser():
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=chromium(), args=OPTIONS)
+        yield running
+        running.close()
 
 
 @pytest.mark.browser
 @pytest.mark.slow
 def test_by_keyboard_in_jupyterlab(page):
-    page, errors = page
     explorer, live = (page.locator(".lsdl-widgets").nth(i) for i in range(2))
     assert explorer.get_by_role("img", name="Result, ranks = 1.").count() == 1
     explorer.get_by_role("slider").focus()
@@ -128,4 +127,4 @@ def test_by_keyboard_in_jupyterlab(page):
     live.get_by_role("img", name="Your run: ranks = 3").wait_for()
     assert live.get_by_text("your run, 60").count() == 1
     assert live.get_by_role("status").inner_text().startswith("Done after")
-    assert errors == []
+    assert page.problems == []

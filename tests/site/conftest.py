@@ -76,14 +76,17 @@ def visit(browser, address, site):
 
         context.route("**/*", allow_only_the_site)
         page.on("pageerror", lambda error: page.problems.append(f"script error: {error}"))
-        page.on(
-            "console",
-            lambda said: page.problems.append(said.text) if said.type == "error" else None,
-        )
-        page.on(
-            "response",
-            lambda got: page.problems.append(f"{got.status} {got.url}") if got.status >= 400 else None,
-        )
+
+        def note_console(said):
+            if said.type == "error":
+                page.problems.append(said.text)
+
+        def note_missing(response):
+            if response.status >= 400:
+                page.problems.append(f"{response.status} {response.url}")
+
+        page.on("console", note_console)
+        page.on("response", note_missing)
         page.goto(f"{root}{name}.html")
         page.evaluate(DRAWN)
         return page

@@ -1,4 +1,4 @@
-"""Every page in a real browser, with the network off: no error, light, dark, phone, pictures named."""
+"""Every page in a real browser, network off: no error, light, dark, phone, pictures named."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from tools import toc
 
 pytestmark = pytest.mark.browser
 
-# Text as it is drawn: its colour against the first ancestor that has a background of its own.
+# Text as it is drawn: its color against the first ancestor that has a background of its own.
 CONTRAST = """() => {
   const SKIPPED = "script, style, svg, mjx-container, .headerlink, .search-button__kbd-shortcut";
   const parse = (text) => (text.match(/[\\d.]+/g) || []).map(Number);
@@ -28,22 +28,23 @@ CONTRAST = """() => {
   while (walker.nextNode()) {
     const element = walker.currentNode.parentElement;
     const text = walker.currentNode.textContent.trim();
-    if (!text || !element.checkVisibility({opacityProperty: true}) || element.closest(SKIPPED)) continue;
+    if (!text || element.closest(SKIPPED)) continue;
+    if (!element.checkVisibility({opacityProperty: true})) continue;
     const below = ground(element);
     const lights = [light(over(parse(getComputedStyle(element).color), below)), light(below)];
     const ratio = (Math.max(...lights) + 0.05) / (Math.min(...lights) + 0.05);
     const size = parseFloat(getComputedStyle(element).fontSize);
-    if (ratio < (size >= 24 ? 3 : 4.5))
-      poor.set(`${element.tagName}.${element.className}`, `${ratio.toFixed(1)} ${text.slice(0, 40)}`);
+    const where = `${element.tagName}.${element.className}`;
+    if (ratio < (size >= 24 ? 3 : 4.5)) poor.set(where, `${ratio.toFixed(1)} ${text.slice(0, 40)}`);
   }
   return [...poor].map(([where, what]) => `${where}: ${what}`);
 }"""
 
-UNNAMED = """() => [...document.querySelectorAll("main img, main svg")].filter((e) => !e.closest("button")).filter((e) => {
+UNNAMED = """() => [...document.querySelectorAll("main img, main svg")].filter((e) => {
+  if (e.closest("button, [aria-hidden=true]")) return false;
   if (e.tagName === "IMG") return !e.alt.trim();
-  const title = e.querySelector("title");
-  const name = e.getAttribute("aria-label") || e.getAttribute("aria-labelledby") || (title && title.textContent);
-  return !e.closest("[aria-hidden=true]") && !(e.getAttribute("role") === "img" && name);
+  const name = ["aria-label", "aria-labelledby"].some((key) => e.getAttribute(key));
+  return e.getAttribute("role") !== "img" || !(name || e.querySelector("title"));
 }).map((e) => e.outerHTML.slice(0, 200))"""
 
 
@@ -56,7 +57,7 @@ def test_page_is_readable_in_light_and_dark(visit, name):
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme)
         page.wait_for_function(f"document.documentElement.dataset.theme === '{scheme}'")
-        page.wait_for_timeout(300)  # colours change in transitions
+        page.wait_for_timeout(300)  # colors change in transitions
         assert page.evaluate(CONTRAST) == [], f"text with too little contrast in {scheme}"
 
 
