@@ -1,8 +1,8 @@
 """Runs what needs GPUs and bundles the results: ``python -m tools.gpu BUNDLE.json``.
 
-The tests marked ``gpu``, then every chapter at the ``gpu`` tier on all GPUs, then one JSON file with
-all records and a description of the machine, for ``make import-records``. A failure does not stop
-the rest, and the bundle is written from what there is; the exit status tells.
+The tests marked ``gpu``, then every chapter at the ``gpu`` tier on all GPUs, then one JSON file
+with all records and a description of the machine, for ``make import-records``. A failure does not
+stop the rest, and the bundle is written from what there is; the exit status tells.
 """
 
 import argparse

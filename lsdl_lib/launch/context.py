@@ -46,6 +46,22 @@ def in_job():
     return all(name in os.environ for name in JOB_VARIABLES)
 
 
+def ranks_that_fit(counts):
+    """Return those of ``counts`` that ``launch`` can run here.
+
+    On one machine all of them; in a ``torchrun`` job those up to the job's size. A chapter that
+    compares numbers of ranks asks this, and so runs unchanged in a job of any size.
+
+    Raises:
+        ValueError: none fits.
+    """
+    most = int(os.environ["WORLD_SIZE"]) if in_job() else max(counts)
+    fitting = [count for count in counts if count <= most]
+    if not fitting:
+        raise ValueError(f"none of {list(counts)} ranks fits in this job of {most} processes")
+    return fitting
+
+
 def on_main():
     """Tell whether this process speaks for all: a plain process, a kernel, or rank 0.
 

@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
 from lsdl_lib.launch.context import Place, at, cores
-from lsdl_lib.launch.outcome import Results, root_cause
+from lsdl_lib.launch.outcome import Failure, Results, root_cause
 from lsdl_lib.launch.progress import Bars
 from lsdl_lib.launch.rank import GROUP_TIMEOUT_MARGIN_S, describe
 from lsdl_lib.launch.wire import dump_result
@@ -94,6 +94,7 @@ def _attempt(fn, args, place, threads, store, ranks_here):
     before = torch.get_num_threads()
     torch.set_num_threads(threads or max(1, cores() // ranks_here))
     made_group = not dist.is_initialized()
+    returned = False
     # Nobody watches from outside: a rank that hangs prints its stack and ends, and torchrun ends
     # the others.
     faulthandler.dump_traceback_later(timeout + STACK_MARGIN_S, exit=True)
@@ -101,15 +102,23 @@ def _attempt(fn, args, place, threads, store, ranks_here):
         if made_group:
             _make_group(rank, ranks, backend, device, timeout, store)
         result = fn(*args)
+        returned = True
         dist.barrier()
         return pickle.dumps(("result", dump_result(result, rank)))
     except Exception as error:
-        return pickle.dumps(("error", describe(error, rank)))
+        failure = left_alone(rank, timeout) if returned else describe(error, rank)
+        return pickle.dumps(("error", failure))
     finally:
         faulthandler.cancel_dump_traceback_later()
         torch.set_num_threads(before)
         if made_group and dist.is_initialized():
             dist.destroy_process_group()
+
+
+def left_alone(rank, seconds):
+    """Return the failure of a rank that has returned while the others wait for something."""
+    summary = f"returned, but other ranks did not within the timeout of {seconds:g} s"
+    return Failure(rank, "hung", time.monotonic(), summary)
 
 
 def _make_group(rank, ranks, backend, device, timeout, store):

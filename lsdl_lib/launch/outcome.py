@@ -35,7 +35,7 @@ class Results(list):
 
     @property
     def where(self):
-        """What ran, for a page or a record: ``"gloo, 4 ranks"``."""
+        """What ran, for a page or a record, such as ``"gloo, 4 ranks"``."""
         return f"{self.backend}, {self.ranks} rank{'s' if self.ranks > 1 else ''}"
 
 

@@ -157,7 +157,7 @@ def _splits(operator, args, ranks):
     output, source, out_rows, in_rows = args[0], args[1], args[3], args[4]
 
     def cut(tensor, rows):
-        n = tensor.numel() * tensor.element_size()
+        n = _size(tensor)
         if not rows:
             return (n // ranks,) * ranks
         return tuple(n * row // max(1, sum(rows)) for row in rows)

@@ -41,7 +41,8 @@ def explore(figure_function, *, label="", runs=None, **parameters):
         runs: names the stored run that a picture shows, such as ``results.where``: one text for
             all, or a function of the same values. No picture is interpolated, so each has a run.
         parameters: name -> values, in the order of the controls. Numbers get a slider, texts a
-            dropdown. A dict gives each value its text: ``size={"1 MB": 1_000_000}``.
+            dropdown, a single value no control. A dict gives each value its text:
+            ``size={"1 MB": 1_000_000}``.
 
     Raises:
         ValueError: no parameter, a parameter without values, more than 40 combinations, or a
@@ -87,16 +88,18 @@ def _frame(figure_function, values, setting, label, runs):
 
 
 def _assembled(frames, choices, label):
+    only = {name: next(iter(texts)) for name, texts in choices.items() if len(texts) == 1}
+    free = [name for name in choices if name not in only]
+    controls = {name: control(name, choices[name]) for name in free}
     # The parameter with most values innermost: fewest stacks.
-    order = sorted(choices, key=lambda name: len(choices[name]))
-    controls = {name: control(name, texts) for name, texts in choices.items()}
+    order = sorted(free, key=lambda name: len(choices[name]))
     shared = {"layout": widgets.Layout(margin="0", width="100%"), "style": HTMLStyle()}
     links = []
 
     def stack(chosen):
-        if len(chosen) == len(order):
+        if len(chosen) == len(choices):
             return widgets.HTML(frames[tuple(chosen[name] for name in choices)], **shared)
-        name = order[len(chosen)]
+        name = order[len(chosen) - len(only)]
         children = [stack({**chosen, name: text}) for text in choices[name]]
         result = widgets.Stack(children, selected_index=0, layout={"width": "100%"})
         links.append(widgets.jsdlink((controls[name], "index"), (result, "selected_index")))
@@ -108,6 +111,6 @@ def _assembled(frames, choices, label):
     )
     return Explorer(
         f"{summary}; {len(frames)} pictures of stored runs",
-        [head(title), row(list(controls.values())), stack({})],
+        [head(title), row(list(controls.values())), stack(only)],
         links,
     )

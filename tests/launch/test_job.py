@@ -89,6 +89,33 @@ def test_a_failing_rank_fails_the_job_by_name(tmp_path):
     assert "LaunchError: rank 1 raised ValueError: the value is 13" in err
 
 
+LEFT_OUT = """
+    import torch, torch.distributed as dist
+    from lsdl_lib import launch
+    from lsdl_lib.launch import LaunchError, on_main, ranks_that_fit
+
+    def leaves_one_out():
+        if dist.get_rank() != 1:
+            dist.all_reduce(torch.ones(2))
+
+    try:
+        launch(leaves_one_out, timeout=2)
+    except LaunchError as error:
+        first = error
+    after = launch(dist.get_rank, timeout=60)
+    if on_main():
+        print(first, after, ranks_that_fit([1, 2, 3, 4, 6]))
+"""
+
+
+def test_a_rank_that_left_a_collective_out_is_named_and_the_job_goes_on(tmp_path):
+    job = torchrun(tmp_path, LEFT_OUT, "--standalone", "--nproc-per-node=3")
+    out, err = job.communicate(timeout=60)
+    assert job.returncode == 0, err
+    expected = "rank 1 returned, but other ranks did not within the timeout of 2 s"
+    assert out == f"{expected} [0, 1, 2] [1, 2, 3]\n"
+
+
 def test_more_ranks_than_the_job_has_is_refused(tmp_path):
     script = "from lsdl_lib import launch\nlaunch(print, ranks=3)"
     job = torchrun(tmp_path, script, "--standalone", "--nproc-per-node=2")

@@ -7,11 +7,9 @@ import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
-from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from lsdl_lib import launch
 from lsdl_lib.measure import memory, traffic
@@ -57,7 +55,7 @@ EXPECTED = {
     "reduce_scatter, coalesced": ({"reduce_scatter": 1}, [8 * M] * P, [8 * M] * P),
     "all_to_all": ({"all_to_all": 1}, *ALL_TO_ALL),
     "all_to_all_single": ({"all_to_all": 1}, *ALL_TO_ALL),
-    "all_to_all_single, uneven": ({"all_to_all": 1}, [20, 16, 12], [8, 16, 24]),
+    "all_to_all_single, uneven": ({"all_to_all": 1}, [40, 32, 24], [16, 32, 48]),
     "gather": ({"gather": 1}, [0, M, M], [2 * M, 0, 0]),
     "scatter": ({"scatter": 1}, [2 * M, 0, 0], [0, M, M]),
     "barrier": ({"barrier": 1}, [0] * P, [0] * P),
@@ -113,7 +111,8 @@ def routes():
 
     def uneven():
         to_each = [1, 2, 3]  # the same on all ranks: rank r gets r + 1 from each
-        dist.all_to_all_single(torch.zeros(P * (rank + 1)), torch.ones(6), [rank + 1] * P, to_each)
+        into = torch.zeros(P * (rank + 1), dtype=torch.float64)
+        dist.all_to_all_single(into, torch.ones(6).double(), [rank + 1] * P, to_each)
 
     def autograd():
         leaf = torch.ones(N, requires_grad=True)
@@ -283,25 +282,3 @@ def test_without_a_process_group_there_is_nothing_to_count():
         torch.ones(3).sum()
     assert not t.calls
     assert repr(t) == "Traffic(sent 0 B in 0 messages, received 0 B in 0 messages; calls: none)"
-
-
-@pytest.fixture
-def fake_group():
-    dist.init_process_group("fake", store=FakeStore(), rank=3, world_size=64)
-    yield
-    dist.destroy_process_group()
-
-
-@pytest.mark.usefixtures("fake_group")
-def test_a_fake_group_counts_as_nccl_s_rings_at_any_size():
-    with traffic() as real:
-        dist.all_reduce(torch.ones(64))
-    with FakeTensorMode(), traffic() as fake:
-        gradients = torch.ones(64 * 10**9)
-        dist.all_reduce(gradients)
-        dist.all_reduce(gradients)
-        dist.barrier()
-    assert real.sent_bytes == 2 * 63 * 4
-    assert fake.sent_bytes == 2 * (2 * 63 * 4 * 10**9) + 8
-    assert fake.calls == {"all_reduce": 2, "barrier": 1}
-    assert fake.assumed["all_reduce"] == "fake, ring: 2(p-1)/p n (as on nccl)"

@@ -63,6 +63,14 @@ def test_every_combination_shows_its_picture(explore):
     assert len(images) == 12
 
 
+def test_a_single_value_needs_no_control(explore):
+    explorer = explore(size=[8], ranks=[2, 4], method=["ring"])
+    assert [c.description for c in controls(explorer)] == ["ranks"]
+    controls(explorer)[0].index = 1
+    assert "size = 8, ranks = 4, method = ring. Run: gloo, 2 ranks" in shown(explorer)
+    assert "size = 8. Run" in shown(explore(size=[8]))
+
+
 def test_links_live_in_the_browser(explore):
     """A link of the kernel (``link``, ``observe``) would do nothing in a page without one."""
     explorer = explore(ranks=[2, 4], method=["ring", "star"])
@@ -90,9 +98,9 @@ def test_numbers_slide_and_texts_drop_down():
         blank, runs="r", ranks=[2, 4], rate=rates, size=sizes, method=["a", "b"], one=[3]
     )
     kinds = [type(c).__name__ for c in controls(explorer)]
-    assert kinds == ["SelectionSlider"] * 3 + ["Dropdown"] * 2
+    assert kinds == ["SelectionSlider"] * 3 + ["Dropdown"]
     texts = [c.options for c in controls(explorer)]
-    assert texts == [("2", "4"), ("0.1", "1e-05"), ("1 MB", "2 MB"), ("a", "b"), ("3",)]
+    assert texts == [("2", "4"), ("0.1", "1e-05"), ("1 MB", "2 MB"), ("a", "b")]
 
 
 def test_the_function_gets_the_values_themselves(draw):
