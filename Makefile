@@ -5,6 +5,9 @@ PY := .venv/bin/python
 BUNDLE ?= _build/gpu-bundle.json
 PYTHON ?=
 
+# pip does not compile the packages; Python does when it first needs one, and must be allowed to.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help setup book run refresh lab serve test lint gpu import-records compare clean
 .NOTPARALLEL:
 

@@ -91,10 +91,9 @@ def main(arguments=None):
     if not build(source):
         print("The site was not built: see the warnings above.", file=sys.stderr)
         return 1
+    print(f"Done in {time.monotonic() - start:.0f} s. The book is {SITE / 'index.html'}")
     opener = "open" if sys.platform == "darwin" else "xdg-open"
-    print(f"Done in {time.monotonic() - start:.0f} s: {SITE / 'index.html'}")
-    print(f"Open that file in a browser, {opener} {SITE.relative_to(ROOT)}/index.html")
-    print("or type make serve.")
+    print(f"To open it: {opener} {SITE.relative_to(ROOT)}/index.html, or make serve")
     return 0
 
 

@@ -68,6 +68,26 @@ def test_two_nodes_are_two_agents(tmp_path, free_port):
     assert sorted(out for out, _ in outputs) == ["", EXPECTED]
 
 
+@pytest.mark.slow
+def test_a_chapter_runs_unchanged_on_two_nodes(free_port):
+    """Two elastic agents on this machine stand for two nodes."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=2"]
+    command += ["--rdzv-backend=c10d", f"--rdzv-endpoint=localhost:{free_port}"]
+    command += ["--local-addr=localhost", "tools/run_chapter.py"]
+    command += ["book/communication/collectives.ipynb"]
+    env = {**os.environ, "LSDL_TIER": "laptop", "OMP_NUM_THREADS": "1"}
+    env.pop("LSDL_RECORDS", None)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": env}
+    nodes = [subprocess.Popen(command, **pipes) for _ in range(2)]
+    outputs = [node.communicate(timeout=240) for node in nodes]
+    assert [node.returncode for node in nodes] == [0, 0], [err for _, err in outputs]
+    claims = [out.count("holds: ") for out, _ in outputs]
+    assert sorted(claims) == [0, 8]  # rank 0 speaks for all
+    assert any(
+        "ring: every rank sends 2 (p-1)/p n bytes, p = 2, 3, 4 " in out for out, _ in outputs
+    )
+
+
 FAILING = """
     import time
     import torch, torch.distributed as dist
