@@ -174,3 +174,12 @@ def test_a_table_of_nothing_is_an_error(claims):
 def test_a_claim_in_one_process_says_nothing_of_nccl(claims):
     claims.check("a", 1, 1)
     assert "nccl" not in repr(claims.table())
+
+
+def test_seconds_are_those_since_the_check_before(folder, monkeypatch):
+    clock = iter([100.0, 103.26, 104.0])
+    monkeypatch.setattr(chapter_module.time, "monotonic", lambda: next(clock))
+    claims = Claims("a/b")
+    claims.check("first", 1, 1)
+    claims.check("second", 1, 1)
+    assert [record["seconds"] for record in claims.records] == [3.3, 0.7]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lsdl_lib.claims import Claims, bundle
+from lsdl_lib.claims import Claims, bundle, records
 from lsdl_lib.claims.__main__ import main
 from lsdl_lib.launch import Results
 
@@ -33,13 +33,14 @@ def gpu_run(folder, monkeypatch):
 def test_compare_shows_the_book_beside_yours(gpu_run, capsys):
     book = gpu_run.parent / "book/records" / f"{NAME}.json"
     content = json.loads((gpu_run / f"{NAME}.json").read_text())
-    content["claims"][1]["measured"] = 0.5
+    content["claims"][1] |= {"measured": 0.5, "at_most": 9}
     content["claims"][0]["statement"] = "only in the book"
     book.parent.mkdir(parents=True)
     book.write_text(json.dumps(content))
     assert main(["compare"]) == 0
     lines = {line.split("  ")[1]: line for line in capsys.readouterr().out.splitlines()[2:]}
     assert "0.5 s (nccl, 8 ranks, wall clock; gpu)" in lines["time"]
+    assert "at most 1 s" in lines["time"], "your run's expectation"
     assert lines["time"].rindex("0.25 s") > lines["time"].index("0.5 s")
     assert "not run  " in lines["sends"]
     assert lines["only in the book"].endswith("not run")
@@ -154,3 +155,12 @@ def test_the_command_line(gpu_run):
     env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=env, check=True)
     assert "the book's run" in done.stdout
+
+
+def test_the_newest_gpu_run_is_shown_and_of_one_day_the_one_with_most_ranks(tmp_path):
+    runs = {"a": ("2026-01-02", 8), "b": ("2026-03-01", 2), "c": ("2026-03-01", 4)}
+    for machine, (when, ranks) in runs.items():
+        claims = [{"when": when, "ranks": ranks}, {"when": when, "ranks": None}]
+        records.write(tmp_path / "gpu" / machine, NAME, claims)
+    assert records.newest_gpu_run(NAME, tmp_path)["claims"][0] == {"when": "2026-03-01", "ranks": 4}
+    assert records.newest_gpu_run("other/chapter", tmp_path) is None
