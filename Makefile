@@ -40,7 +40,7 @@ test: lint book ## unit tests, every chapter with its outputs compared, the site
 lint: setup ## ruff and the import contract
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
-	@.venv/bin/lint-imports --no-cache
+	@.venv/bin/lint-imports --no-cache --no-logo
 
 gpu: setup ## run the GPU tests and every chapter on all GPUs, write one JSON bundle
 	@$(PY) -m tools.gpu "$(BUNDLE)"

@@ -64,7 +64,7 @@ def paired(a, b, pairs=LEAST_PAIRS, *, warmup=2, before=None, device=None, clock
         pairs: at least 30.
         warmup: pairs run first that do not count.
         before: called before each run, untimed: a barrier where several ranks compare together.
-        device: where they work, synchronised around each run; left out, this rank's device.
+        device: where they work, synchronized around each run; left out, this rank's device.
         clock: function that gives seconds.
 
     Raises:

@@ -55,6 +55,7 @@ def execute(path, records_folder):
     text = nbformat.writes(notebook)
     for old, new in stable_ids(notebook).items():
         text = text.replace(old, new)
+    text = nbformat.writes(nbformat.reads(text, as_version=4))  # sorts the new ids
     Path(path).write_text(text + "\n", encoding="utf-8")
     return seconds
 

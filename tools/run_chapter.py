@@ -28,12 +28,19 @@ if str(ROOT) not in sys.path:
 from lsdl_lib.launch import on_main  # noqa: E402
 
 
+class Shell(InteractiveShell):
+    """IPython without a terminal and without windows."""
+
+    def enable_gui(self, gui=None):
+        """Do nothing: figures appear as text. ``%matplotlib inline`` calls this."""
+
+
 def run(path):
     """Run the chapter at ``path``; return the number of the cell that failed (from 1), or 0."""
     cells = [c for c in nbformat.read(path, as_version=4).cells if c.cell_type == "code"]
     # No history: many processes would write to one file. No colors: the output is often a log.
     config = Config(HistoryManager={"enabled": False}, InteractiveShell={"colors": "nocolor"})
-    shell = InteractiveShell.instance(config=config)
+    shell = Shell.instance(config=config)
     shell.displayhook.write_output_prompt = lambda: None  # no "Out[0]:"
     for number, cell in enumerate(cells, start=1):
         printed = sys.stdout if on_main() else io.StringIO()

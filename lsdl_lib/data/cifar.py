@@ -1,4 +1,4 @@
-"""CIFAR-10 from its binary version: 60,000 colour images, 32 by 32, ten classes.
+"""CIFAR-10 from its binary version: 60,000 color images, 32 by 32, ten classes.
 
 The book does not download it. You point at the folder with the unpacked ``cifar-10-binary.tar.gz``
 (https://www.cs.toronto.edu/~kriz/cifar.html): ``data_batch_1.bin`` to ``data_batch_5.bin`` and
@@ -6,7 +6,7 @@ The book does not download it. You point at the folder with the unpacked ``cifar
 
     label (1 byte, 0..9) | red 32 x 32 | green 32 x 32 | blue 32 x 32      rows from the top
 
-Cost: 180 MB in memory as bytes, four times that after ``Dataset.standardised``. Source: Krizhevsky,
+Cost: 180 MB in memory as bytes, four times that after ``Dataset.standardized``. Source: Krizhevsky,
 "Learning Multiple Layers of Features from Tiny Images", 2009.
 """
 

@@ -1,6 +1,6 @@
-"""A labelled data set in memory, in three splits: one to fit, one to choose, one to report.
+"""A labeled data set in memory, in three splits: one to fit, one to choose, one to report.
 
-Standardising uses the training split's own statistics, one pair for each channel c::
+Standardizing uses the training split's own statistics, one pair for each channel c::
 
     x'[n, c, ...] = (x[n, c, ...] - mean_c) / std_c
 
@@ -21,7 +21,7 @@ class Dataset:
 
     Shapes, with N samples in a split and C channels: images are ``(N, C, height, width)``, signals
     ``(N, C, length)``; labels are ``(N,)``, int64, in ``0 .. classes - 1``. Samples are float32,
-    except CIFAR-10's raw bytes, which stay uint8 until ``standardised``.
+    except CIFAR-10's raw bytes, which stay uint8 until ``standardized``.
 
     Tune on ``val_x``, ``val_y``. Read ``test_x``, ``test_y`` once, at the end.
 
@@ -44,7 +44,7 @@ class Dataset:
             if len(x) != len(y):
                 raise ValueError(f"{self.name}: {split}_x has {len(x)} samples, {split}_y {len(y)}")
 
-    def standardised(self):
+    def standardized(self):
         """Return a copy whose training channels have mean 0 and standard deviation 1.
 
         The same affine map is applied to all three splits. A channel that is constant in the

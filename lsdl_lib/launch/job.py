@@ -50,7 +50,7 @@ def run_in_job(fn, args, ranks, timeout, backend, threads):
         )
     if dist.is_initialized() and ranks != world:
         raise ValueError(
-            f"ranks={ranks} with a process group of {world} already initialised: "
+            f"ranks={ranks} with a process group of {world} already initialized: "
             "leave ranks out, or let launch make the group"
         )
     if dist.is_initialized():

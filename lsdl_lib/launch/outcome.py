@@ -1,6 +1,6 @@
 """What comes back from ranks: :class:`Results`, or one :class:`LaunchError` that names a rank.
 
-When one rank fails, its neighbours fail too, a little later, because their messages have nowhere
+When one rank fails, its neighbors fail too, a little later, because their messages have nowhere
 to go. The error worth reading is the cause, not the echo. :func:`root_cause` picks it:
 
 1. A rank that died without a word (killed, or exited early) is the cause, unless some rank raised

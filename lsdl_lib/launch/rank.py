@@ -119,7 +119,7 @@ def refuse_forked_cuda():
     """
     if torch.cuda._is_in_bad_fork():
         raise RuntimeError(
-            "CUDA was initialised in the fork server, so no rank can use a GPU: a module imported "
+            "CUDA was initialized in the fork server, so no rank can use a GPU: a module imported "
             "there uses the GPU at import. Restart Python, or use backend='gloo'"
         )
 

@@ -5,7 +5,7 @@ operator returns or takes is a :class:`Block`; a weak reference says when it is 
 operator the bytes alive are compared with the peak so far.
 
 What a block *is* often shows only later: a tensor made in backward becomes a gradient, one made in
-the optimizer's step its state. So blocks are labelled whenever it shows, and the peak is read at
+the optimizer's step its state. So blocks are labeled whenever it shows, and the peak is read at
 the end from the blocks that were alive then, with the labels that they have by then.
 
 Cost: up to 0.1 ms an operator. Not seen: scratch space that a kernel allocates inside

@@ -1,4 +1,4 @@
-"""Wall time done right: warm up, synchronise, repeat, take the median, say how sure it is.
+"""Wall time done right: warm up, synchronize, repeat, take the median, say how sure it is.
 
 The interval of the median is distribution-free: of n sorted samples, the k-th and the k-th from the
 end enclose the true median with probability 1 - 2 P(B < k), B binomial(n, 1/2), whatever the
@@ -49,7 +49,7 @@ def wall(fn, *, repeats=10, warmup=2, device=None):
         fn: function without arguments; what it returns is dropped.
         repeats: runs that count, at least 1; 6 or more for a true 95 % interval.
         warmup: runs before them: allocation, caches and lazy set-up are paid there.
-        device: where ``fn`` works. On a GPU each run ends with a synchronisation, since kernels are
+        device: where ``fn`` works. On a GPU each run ends with a synchronization, since kernels are
             only queued when ``fn`` returns. Left out: ``lsdl_lib.launch.device()``.
 
     Returns:

@@ -19,7 +19,7 @@ from .counting import (
     layer_flops,
     linear_parameters,
 )
-from .initialise import default_rule, initialise, uninitialised
+from .initialize import default_rule, initialize, uninitialized
 from .layers import CONV, NORMS, check_choice, check_groups, check_positive, convolution, norm_layer
 from .residual import Basic, Classifier, basic_layers, convolution_flops, convolution_parameters
 
@@ -85,7 +85,7 @@ class ConvNet(BlockSequence):
     """
 
     def __init__(self, config, *, seed=0, device=None, dtype=None):
-        with uninitialised(device):
+        with uninitialized(device):
             stem = nn.Sequential(
                 convolution(config.dims, config.channels, config.widths[0], config.kernel),
                 norm_layer(config, config.widths[0], config.dims),
@@ -96,7 +96,7 @@ class ConvNet(BlockSequence):
             ]
             super().__init__([stem, *middle, Classifier(config.widths[-1], config.classes)])
         self.config = config
-        initialise(self, default_rule, seed=seed, dtype=dtype)
+        initialize(self, default_rule, seed=seed, dtype=dtype)
 
 
 def _layers(config, lengths):

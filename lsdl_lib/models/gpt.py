@@ -23,7 +23,7 @@ from torch.nn import functional as F
 
 from .blocks import BlockSequence
 from .counting import Flops, block_flops, block_parameters
-from .initialise import Constant, Normal, initialise, uninitialised
+from .initialize import Constant, Normal, initialize, uninitialized
 from .layers import check_choice, check_positive
 
 
@@ -140,13 +140,13 @@ class GPT(BlockSequence):
     """
 
     def __init__(self, config, *, seed=0, device=None, dtype=None):
-        with uninitialised(device):
+        with uninitialized(device):
             middle = [Block(config) for _ in range(config.layers)]
             tie = ("blocks.0.token.weight", f"blocks.{config.layers + 1}.weight")
             blocks = [Embedding(config), *middle, Head(config)]
             super().__init__(blocks, ties=[tie] if config.tied else [])
         self.config = config
-        initialise(self, self._rule, seed=seed, dtype=dtype)
+        initialize(self, self._rule, seed=seed, dtype=dtype)
 
     def _rule(self, module, name, parameter):
         if isinstance(module, nn.LayerNorm):

@@ -1,7 +1,7 @@
 """What the convolutional nets and the MLP share: norms that can be chosen, and config checks.
 
 ``batch`` norm averages over the batch: splitting the batch over ranks changes the result, unless it
-is synchronised. ``group`` norm works within one sample, so that data parallelism equals a single
+is synchronized. ``group`` norm works within one sample, so that data parallelism equals a single
 process: the equality tests of this book use it. Both have two parameters a channel.
 
 Sources: Ioffe and Szegedy 2015, arXiv:1502.03167; Wu and He, "Group Normalization", 2018,

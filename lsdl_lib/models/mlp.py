@@ -1,4 +1,4 @@
-"""Multi-layer perceptron: linear layers with ReLU between, optionally normalised.
+"""Multi-layer perceptron: linear layers with ReLU between, optionally normalized.
 
     h_0 = flatten(x),   h_l = relu(norm(W_l h_{l-1} + b_l)),   logits = W_L h_{L-1} + b_L
 
@@ -14,7 +14,7 @@ from torch import nn
 
 from .blocks import BlockSequence
 from .counting import Flops, block_flops, block_parameters, layer_flops, linear_parameters
-from .initialise import default_rule, initialise, uninitialised
+from .initialize import default_rule, initialize, uninitialized
 from .layers import NORMS, check_choice, check_groups, check_positive, norm_layer
 
 
@@ -67,14 +67,14 @@ class MLP(BlockSequence):
     """
 
     def __init__(self, config, *, seed=0, device=None, dtype=None):
-        with uninitialised(device):
+        with uninitialized(device):
             pairs = list(pairwise(config.widths))
             layers = [_hidden(config, *pair) for pair in pairs[:-1]]
             layers.append([nn.Linear(*pairs[-1])])
             layers[0].insert(0, nn.Flatten())  # (B, C, ...) -> (B, inputs)
             super().__init__(nn.Sequential(*layer) for layer in layers)
         self.config = config
-        initialise(self, default_rule, seed=seed, dtype=dtype)
+        initialize(self, default_rule, seed=seed, dtype=dtype)
 
 
 def _hidden(config, d_in, d_out):

@@ -26,7 +26,7 @@ from .counting import (
     linear_parameters,
     strided,
 )
-from .initialise import default_rule, initialise, uninitialised
+from .initialize import default_rule, initialize, uninitialized
 from .layers import NORMS, check_choice, check_groups, check_positive, convolution, norm_layer
 from .residual import (
     EXPANSION,
@@ -110,14 +110,14 @@ class ResNet(BlockSequence):
     """
 
     def __init__(self, config, *, seed=0, device=None, dtype=None):
-        with uninitialised(device):
+        with uninitialized(device):
             if config.bottleneck:
                 middle = [Bottleneck(config, *sizes) for sizes in config.residual]
             else:
                 middle = [Basic(config, 2, *sizes) for sizes in config.residual]
             super().__init__([_stem(config), *middle, Classifier(config.features, config.classes)])
         self.config = config
-        initialise(self, default_rule, seed=seed, dtype=dtype)
+        initialize(self, default_rule, seed=seed, dtype=dtype)
 
 
 def _stem(config):

@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from .blocks import BlockSequence
-from .initialise import Constant, default_rule, initialise, uninitialised
+from .initialize import Constant, default_rule, initialize, uninitialized
 
 TOYS = ("plain", "tied", "frozen", "unused", "scalar", "empty", "everything")
 INPUTS, HIDDEN, OUTPUTS = 4, 8, 3
@@ -99,7 +99,7 @@ class Toy(BlockSequence):
         if name not in TOYS:
             raise ValueError(f"there is no toy {name!r}; choose one of {', '.join(TOYS)}")
         has = set(TOYS) if name == "everything" else {name}
-        with uninitialised(device):
+        with uninitialized(device):
             blocks = [Layer(INPUTS, HIDDEN), Layer(HIDDEN, HIDDEN), Layer(HIDDEN, HIDDEN)]
             blocks += [block() for difficulty, block in _EXTRA.items() if difficulty in has]
             super().__init__([*blocks, nn.Linear(HIDDEN, OUTPUTS)], _TIES if "tied" in has else ())
@@ -113,7 +113,7 @@ class Toy(BlockSequence):
             if isinstance(module, Unused)
         ]
         self.no_gradient = frozenset([*frozen, *never_run])
-        initialise(self, _rule, seed=seed, dtype=dtype)
+        initialize(self, _rule, seed=seed, dtype=dtype)
 
 
 def toy_batch(samples, *, seed=0, device=None, dtype=None):

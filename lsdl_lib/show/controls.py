@@ -5,33 +5,33 @@ import numbers
 
 import ipywidgets as widgets
 
-from lsdl_lib.show.style import COLOURS, PAGE, TEXT_COLOUR
+from lsdl_lib.show.style import COLORS, PAGE, TEXT_COLOR
 
-# In the book's pages the widgets bring colours for a light page only, and no ring around a focused
+# In the book's pages the widgets bring colors for a light page only, and no ring around a focused
 # handle. The arrow of a list is dark everywhere, so the browser draws its own.
 LOOK = (
     "html[data-theme] .lsdl-widgets{"
     + "".join(
         f"--jp-widgets-{name}:{value};"
         for name, value in {
-            "label-color": TEXT_COLOUR,
-            "readout-color": TEXT_COLOUR,
-            "input-color": TEXT_COLOUR,
+            "label-color": TEXT_COLOR,
+            "readout-color": TEXT_COLOR,
+            "input-color": TEXT_COLOR,
             "input-background-color": "var(--pst-color-surface)",
-            "input-border-color": COLOURS["grey"],
-            "slider-track-color": COLOURS["grey"],
-            "slider-border-color": COLOURS["grey"],
+            "input-border-color": COLORS["grey"],
+            "slider-track-color": COLORS["grey"],
+            "slider-border-color": COLORS["grey"],
         }.items()
     )
     + "}"
     ".lsdl-widgets select{appearance:auto;background-image:none}"
     ".lsdl-widgets .noUi-handle.noUi-handle"
-    f"{{background:{COLOURS['blue']};border-color:{COLOURS['blue']}}}"
+    f"{{background:{COLORS['blue']};border-color:{COLORS['blue']}}}"
     ".lsdl-widgets .noUi-handle:focus-visible{outline:2px solid;outline-offset:2px}"
 )
 
 
-def labelled(name, values):
+def labeled(name, values):
     """Return {text: value} of one parameter."""
     if isinstance(values, dict):
         choices = {str(text): value for text, value in values.items()}

@@ -12,7 +12,7 @@ import ipywidgets as widgets
 from ipywidgets.widgets.widget_string import HTMLStyle
 from matplotlib.figure import Figure
 
-from lsdl_lib.show.controls import Described, control, head, labelled, row, words
+from lsdl_lib.show.controls import Described, control, head, labeled, row, words
 from lsdl_lib.show.figure import described, framed
 from lsdl_lib.show.style import style
 from lsdl_lib.show.svg import svg
@@ -49,7 +49,7 @@ def explore(figure_function, *, label="", runs=None, **parameters):
             picture that names no run.
         TypeError: the function returned no Figure.
     """
-    choices = {name: labelled(name, values) for name, values in parameters.items()}
+    choices = {name: labeled(name, values) for name, values in parameters.items()}
     if not choices:
         raise ValueError("explore needs a parameter; for one picture use show.figure")
     _check_number({name: len(texts) for name, texts in choices.items()})

@@ -7,10 +7,10 @@ import hashlib
 import html
 import re
 
-from lsdl_lib.show.style import COLOURS, PAGE
+from lsdl_lib.show.style import COLORS, PAGE
 
 LOOK = (
-    f".lsdl-predict{{border:1px solid #7f7f7f80;border-left:4px solid {COLOURS['blue']};"
+    f".lsdl-predict{{border:1px solid #7f7f7f80;border-left:4px solid {COLORS['blue']};"
     "border-radius:4px;"
     "padding:.5em 1em;margin:0;min-width:0}"
     ".lsdl-predict legend{font-weight:bold;font-size:1em;float:left;width:100%;margin:0 0 .4em}"

@@ -17,7 +17,7 @@ import time
 import ipywidgets as widgets
 from IPython import get_ipython
 
-from lsdl_lib.show.controls import Described, control, head, labelled, row, words
+from lsdl_lib.show.controls import Described, control, head, labeled, row, words
 from lsdl_lib.show.figure import described, framed
 from lsdl_lib.show.style import style
 from lsdl_lib.show.svg import svg
@@ -52,7 +52,7 @@ def run_again(fn, over, **controls):
     Raises:
         ValueError: there is no control, or one has no values; also where nothing is shown.
     """
-    choices = {name: labelled(name, values) for name, values in controls.items()}
+    choices = {name: labeled(name, values) for name, values in controls.items()}
     if not choices:
         raise ValueError("run_again needs a control, such as ranks=[2, 4]")
     return RunAgain(fn, over, choices) if reader_is_there() else None

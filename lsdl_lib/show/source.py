@@ -11,7 +11,7 @@ from lsdl_lib.show.style import PAGE
 
 PACKAGE = Path(lsdl_lib.__file__).parent
 
-# The book's theme has its own colours for these classes. These are for JupyterLab: each has a
+# The book's theme has its own colors for these classes. These are for JupyterLab: each has a
 # contrast of at least 4.5 with its background.
 LOOK = (
     ".lsdl-source{margin:0;--k:#7b3fb5;--s:#0a6640;--c:#5f6a72;--n:#0550ae;--m:#953800}"
@@ -23,8 +23,8 @@ LOOK = (
     "border:1px solid #7f7f7f80;border-radius:4px}"
     + "".join(
         ",".join(f".lsdl-source .{token}" for token in tokens.split())
-        + f"{{color:var(--{colour})}}"
-        for tokens, colour in [
+        + f"{{color:var(--{color})}}"
+        for tokens, color in [
             ("k kn kc kd ow", "k"),
             ("s s1 s2 sa sd si", "s"),
             ("c c1", "c"),

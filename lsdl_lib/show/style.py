@@ -1,15 +1,15 @@
 """One style for all figures and boxes: readable on light and dark pages, in print, and in grey.
 
-Figures have no background, and black means the page's own text colour: it becomes
-``currentColor`` in the SVG. The colours of the cycle have a contrast of at least 3 with white and
+Figures have no background, and black means the page's own text color: it becomes
+``currentColor`` in the SVG. The colors of the cycle have a contrast of at least 3 with white and
 with the dark theme, their luminances alternate, and each comes with its own marker and line
-style, so that no figure needs colour.
+style, so that no figure needs color.
 """
 
 import matplotlib
 from cycler import cycler
 
-COLOURS = {
+COLORS = {
     "blue": "#0072b2",
     "orange": "#d9730d",
     "red": "#b5495b",
@@ -19,10 +19,10 @@ COLOURS = {
 }
 
 MATPLOTLIB = {
-    "axes.prop_cycle": cycler(color=list(COLOURS.values()))
+    "axes.prop_cycle": cycler(color=list(COLORS.values()))
     + cycler(marker=["o", "s", "^", "D", "v", "x"])
     + cycler(linestyle=["-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1, 1, 1))]),
-    "axes.edgecolor": COLOURS["grey"],
+    "axes.edgecolor": COLORS["grey"],
     "axes.facecolor": "none",
     "axes.grid": True,
     "axes.spines.right": False,
@@ -33,23 +33,23 @@ MATPLOTLIB = {
     "figure.figsize": (5.4, 3.3),
     "font.size": 11.0,
     "grid.alpha": 0.35,
-    "grid.color": COLOURS["grey"],
+    "grid.color": COLORS["grey"],
     "grid.linewidth": 0.6,
     "legend.frameon": False,
     "lines.linewidth": 1.8,
     "lines.markersize": 5.0,
-    "xtick.color": COLOURS["grey"],
+    "xtick.color": COLORS["grey"],
     "xtick.labelcolor": "black",
-    "ytick.color": COLOURS["grey"],
+    "ytick.color": COLORS["grey"],
     "ytick.labelcolor": "black",
 }
 
-# Text colour of the book's theme, else of JupyterLab's, else what surrounds the box.
-TEXT_COLOUR = "var(--pst-color-text-base,var(--jp-content-font-color1,inherit))"
+# Text color of the book's theme, else of JupyterLab's, else what surrounds the box.
+TEXT_COLOR = "var(--pst-color-text-base,var(--jp-content-font-color1,inherit))"
 
 # In dark mode the book's theme puts every HTML output and widget on a light card. Ours need none.
 PAGE = (
-    f".lsdl{{color:{TEXT_COLOUR}}}"
+    f".lsdl{{color:{TEXT_COLOR}}}"
     "html[data-theme=dark] .cell_output .text_html:has(.lsdl),"
     "html[data-theme=dark] .cell_output .widget-subarea:has(.lsdl)"
     "{background:none!important;color:inherit!important;padding:0!important}"

@@ -1,7 +1,7 @@
 """A matplotlib figure as inline SVG: small, the same bytes for the same data, for both themes.
 
 Letters stay letters in the reader's font, numbers have two decimals, black becomes the page's text
-colour, and identifiers carry a hash of the picture, so that several pictures on one page do not mix
+color, and identifiers carry a hash of the picture, so that several pictures on one page do not mix
 up their clip paths and markers. The picture scales down to the width of a phone.
 """
 
@@ -90,7 +90,7 @@ def _is_visible(element):
 
 
 def _grouped(children):
-    """Put neighbours of equal style, such as ticks, into one group that carries the style."""
+    """Put neighbors of equal style, such as ticks, into one group that carries the style."""
     result = []
     for style, same in itertools.groupby(children, key=lambda child: child.get("style")):
         same = list(same)

@@ -135,7 +135,7 @@ def test_case_37_strided_view(algorithm):
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_neighbouring_storage_is_untouched(algorithm):
+def test_neighboring_storage_is_untouched(algorithm):
     def run():
         base = torch.full((1000,), -1.0)
         base[100:103] = dist.get_rank()

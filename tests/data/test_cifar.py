@@ -73,8 +73,8 @@ def test_folder_inside_the_folder(folder, tmp_path):
     assert len(read(tmp_path).test_x) == RECORDS
 
 
-def test_standardised_bytes(folder):
-    scaled = read(folder).standardised()
+def test_standardized_bytes(folder):
+    scaled = read(folder).standardized()
     assert scaled.train_x.mean(dim=(0, 2, 3)).tolist() == pytest.approx([0] * 3, abs=1e-5)
 
 
@@ -90,7 +90,7 @@ def test_missing_file_is_named(folder):
     assert str(folder) in str(error.value)
 
 
-def test_python_version_is_recognised(tmp_path):
+def test_python_version_is_recognized(tmp_path):
     (tmp_path / "data_batch_1").write_bytes(b"a pickle")
     with pytest.raises(FileNotFoundError, match="Python version: take the binary one"):
         read(tmp_path)

@@ -13,9 +13,9 @@ def dataset(**changes):
     return Dataset(**{"name": "numbers", "classes": 3, **parts, **changes})
 
 
-def test_standardised_uses_training_statistics_of_each_channel():
+def test_standardized_uses_training_statistics_of_each_channel():
     raw = dataset()
-    scaled = raw.standardised()
+    scaled = raw.standardized()
     for channel in range(2):
         train = raw.train_x[:, channel].numpy()
         for split in ("train", "val", "test"):
@@ -27,26 +27,26 @@ def test_standardised_uses_training_statistics_of_each_channel():
     assert scaled.train_y is raw.train_y
 
 
-def test_standardised_leaves_the_original_alone():
+def test_standardized_leaves_the_original_alone():
     raw = dataset()
-    raw.standardised()
+    raw.standardized()
     assert torch.equal(raw.train_x, dataset().train_x)
 
 
-def test_standardised_bytes_become_float32():
+def test_standardized_bytes_become_float32():
     raw = dataset(train_x=torch.arange(48, dtype=torch.uint8).view(6, 2, 4))
-    assert raw.standardised().train_x.dtype == torch.float32
+    assert raw.standardized().train_x.dtype == torch.float32
 
 
-def test_standardised_keeps_float64():
+def test_standardized_keeps_float64():
     raw = dataset().to(dtype=torch.float64)
-    assert raw.standardised().val_x.dtype == torch.float64
+    assert raw.standardized().val_x.dtype == torch.float64
 
 
 def test_constant_channel_is_only_centred():
     x = dataset().train_x.clone()
     x[:, 1] = 3.0
-    scaled = dataset(train_x=x).standardised()
+    scaled = dataset(train_x=x).standardized()
     assert torch.equal(scaled.train_x[:, 1], torch.zeros(6, 4))
     assert torch.equal(scaled.val_x[:, 1], dataset().val_x[:, 1] - 3.0)
 

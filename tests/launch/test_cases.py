@@ -25,7 +25,7 @@ def test_case_96_functions_without_an_importable_name():
 
 def test_case_97_cuda_used_before_the_fork_is_refused_by_name(monkeypatch):
     monkeypatch.setattr(torch.cuda, "_is_in_bad_fork", lambda: True)
-    with pytest.raises(RuntimeError, match=r"CUDA was initialised in the fork server.*gloo"):
+    with pytest.raises(RuntimeError, match=r"CUDA was initialized in the fork server.*gloo"):
         rank.refuse_forked_cuda()
 
 

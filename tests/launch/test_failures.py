@@ -147,11 +147,11 @@ def failure(rank, kind, when, about_communication=False):
 @pytest.mark.parametrize(
     ("failures", "cause"),
     [
-        # A neighbour's broken connection is noticed first, the real error second.
+        # A neighbor's broken connection is noticed first, the real error second.
         ([failure(0, "raised", 1.0, True), failure(2, "raised", 1.1)], 2),
         # Two errors of their own: the earlier.
         ([failure(0, "raised", 2.0), failure(1, "raised", 1.0)], 1),
-        # A killed rank breaks its neighbours' connections.
+        # A killed rank breaks its neighbors' connections.
         ([failure(0, "raised", 1.0, True), failure(3, "killed", 1.2)], 3),
         # A rank raised, and a later death is not the cause.
         ([failure(0, "exited", 1.2), failure(3, "raised", 1.0)], 3),

@@ -23,7 +23,7 @@ def test_one_slow_run_does_not_move_the_median():
     assert timing.median < 0.05
 
 
-def test_a_gpu_is_synchronised_before_and_after_each_run(monkeypatch):
+def test_a_gpu_is_synchronized_before_and_after_each_run(monkeypatch):
     events = []
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device: events.append("synchronize"))
     wall(lambda: events.append("run"), repeats=2, warmup=1, device="cuda")

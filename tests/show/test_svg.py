@@ -42,7 +42,7 @@ def test_only_figures_are_drawn():
         svg("a picture", "a")
 
 
-def test_letters_stay_letters_and_black_is_the_text_colour(draw):
+def test_letters_stay_letters_and_black_is_the_text_color(draw):
     root = ET.fromstring(svg(draw(), "a"))
     texts = ["".join(e.itertext()) for e in root.iter("text")]
     assert {"ranks", "time, s", "ring", "star"} <= set(texts)
@@ -102,7 +102,7 @@ def test_cleaning_keeps_every_mark():
     assert len(marks(raw, plain)) > 50
 
 
-def test_transparent_neighbours_are_not_put_into_one_group():
+def test_transparent_neighbors_are_not_put_into_one_group():
     fig, ax = plt.subplots()
     ax.plot([1, 2], [1, 2], color="red", alpha=0.5)
     ax.plot([2, 1], [1, 2], color="red", alpha=0.5)

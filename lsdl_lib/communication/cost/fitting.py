@@ -1,7 +1,7 @@
 """Fit alpha, beta and gamma to this machine.
 
 Two ranks play ping-pong with messages of many sizes. Half a round trip is ``alpha + n beta``; the
-fit minimises relative errors, so that small messages count as much as large ones. The median of
+fit minimizes relative errors, so that small messages count as much as large ones. The median of
 the rounds of a size stands for it: the machine does other things too.
 """
 
@@ -79,7 +79,7 @@ def ping_pong(sizes, rounds):
 
 
 def fit_line(sizes, seconds):
-    """Return (alpha, beta) >= 0 that minimise the sum of ((alpha + n beta) / seconds - 1)^2."""
+    """Return (alpha, beta) >= 0 that minimize the sum of ((alpha + n beta) / seconds - 1)^2."""
     n = torch.tensor(sizes, dtype=torch.float64)
     t = torch.tensor(seconds, dtype=torch.float64)
     matrix = torch.stack([1 / t, n / t], dim=1)

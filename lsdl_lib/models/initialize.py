@@ -58,7 +58,7 @@ def linear_uniform(fan_in):
 
 
 @contextmanager
-def uninitialised(device=None):
+def uninitialized(device=None):
     """Make modules on ``device`` without torch's own initial values: no time, no random numbers.
 
     ``device`` left out is torch's current default, ``torch.device("meta")`` in a ``with`` included.
@@ -67,7 +67,7 @@ def uninitialised(device=None):
         yield
 
 
-def initialise(model, rule, *, seed, dtype=None):
+def initialize(model, rule, *, seed, dtype=None):
     """Convert ``model`` to ``dtype`` and draw all its parameters.
 
     Args:

@@ -77,7 +77,7 @@ def test_global_random_state_is_kept(name):
 
 
 @pytest.mark.parametrize("name", MAKERS)
-def test_nothing_is_left_uninitialised(name, monkeypatch):
+def test_nothing_is_left_uninitialized(name, monkeypatch):
     """Memory that ``empty`` returns is filled with NaN, so that a forgotten tensor shows."""
     monkeypatch.setattr(torch.utils.deterministic, "fill_uninitialized_memory", True)
     torch.use_deterministic_algorithms(True)
