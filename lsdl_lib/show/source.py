@@ -22,8 +22,7 @@ LOOK = (
     ".lsdl-source div.highlight pre{white-space:pre;overflow-x:auto;margin:0;padding:.6em;"
     "border:1px solid #7f7f7f80;border-radius:4px}"
     + "".join(
-        ",".join(f".lsdl-source .{token}" for token in tokens.split())
-        + f"{{color:var(--{color})}}"
+        ",".join(f".lsdl-source .{token}" for token in tokens.split()) + f"{{color:var(--{color})}}"
         for tokens, color in [
             ("k kn kc kd ow", "k"),
             ("s s1 s2 sa sd si", "s"),

@@ -58,8 +58,16 @@ def run(*command, **environment):
 
 
 def finished(process, seconds=150):
-    out, err = process.communicate(timeout=seconds)
+    try:
+        out, err = process.communicate(timeout=seconds)
+    finally:
+        process.kill()
     return process.returncode, out, err
+
+
+def job(path, *options):
+    """Start torchrun on this machine with one chapter."""
+    return run("-m", "torch.distributed.run", *options, "tools/run_chapter.py", str(path))
 
 
 def test_cells_share_one_namespace_in_the_chapter_s_folder(chapter):
@@ -94,31 +102,25 @@ def test_missing_file_is_named():
     assert "there is no file" in err
 
 
-def two_nodes(path, port, **environment):
+@pytest.mark.slow
+def test_two_nodes_run_it_unchanged_and_rank_0_prints(chapter, free_port):
+    path = chapter(COUNT, "print(list(results), results.where)")
     options = (
         "--nnodes=2",
         "--nproc-per-node=1",
         "--rdzv-backend=c10d",
-        f"--rdzv-endpoint=localhost:{port}",
+        f"--rdzv-endpoint=localhost:{free_port}",
         "--local-addr=localhost",
     )
-    command = ("-m", "torch.distributed.run", *options, "tools/run_chapter.py", str(path))
-    return [finished(job) for job in [run(*command, **environment) for _ in range(2)]]
-
-
-@pytest.mark.slow
-def test_two_nodes_run_it_unchanged_and_rank_0_prints(chapter, free_port):
-    path = chapter(COUNT, "print(list(results), results.where)")
-    jobs = two_nodes(path, free_port)
+    jobs = [finished(node) for node in [job(path, *options) for _ in range(2)]]
     assert [status for status, _, _ in jobs] == [0, 0], jobs
     assert sorted(out for _, out, _ in jobs) == ["", "[3.0, 3.0] gloo, 2 ranks\n"]
 
 
 @pytest.mark.slow
-def test_failure_on_a_quiet_rank_is_told(chapter, free_port):
+def test_failure_on_a_quiet_rank_is_told(chapter):
     path = chapter(COUNT, "import os\nassert os.environ['RANK'] == '0', 'rank 1 is wrong'")
-    jobs = two_nodes(path, free_port)
-    assert any(status != 0 for status, _, _ in jobs)
-    errors = "".join(err for _, _, err in jobs)
-    assert "rank 1 is wrong" in errors
-    assert "chapter.ipynb: code cell 2 failed on rank 1" in errors
+    status, _, err = finished(job(path, "--standalone", "--nproc-per-node=2"))
+    assert status != 0
+    assert "rank 1 is wrong" in err
+    assert "chapter.ipynb: code cell 2 failed on rank 1" in err
