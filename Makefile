@@ -29,7 +29,8 @@ refresh: setup ## for authors: execute every chapter in place and renew the comm
 	@$(PY) -m tools.pages
 
 lab: setup ## open JupyterLab on the book
-	@LSDL_RECORDS="$(CURDIR)/_build/records" $(PY) -m jupyterlab --notebook-dir=book
+	@LSDL_RECORDS="$(CURDIR)/_build/records" $(PY) -m jupyterlab --ServerApp.root_dir=book \
+		--LabApp.news_url=None $$([ "$$(id -u)" != 0 ] || echo --allow-root)
 
 serve: setup ## serve the built site on localhost
 	@$(PY) -m tools.serve
