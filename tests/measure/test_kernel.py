@@ -4,9 +4,6 @@ A namespace has its own interface and sockets, so the kernel's counters there ar
 payload of its TCP connections (exact), and the bytes that crossed its interface (with headers).
 """
 
-import contextlib
-import ctypes
-import os
 import re
 import subprocess
 import time
@@ -17,6 +14,7 @@ import torch.distributed as dist
 
 from lsdl_lib import launch
 from lsdl_lib.measure import traffic
+from lsdl_lib.measure.network import join, network
 
 pytestmark = pytest.mark.root
 
@@ -24,41 +22,12 @@ P = 3
 HEADER = 48  # bytes that gloo puts before each message, and sends as each notice
 LARGE = 1_000_003  # floats
 HUGE = 4_000_001  # floats: chunks above 2 MiB, where gloo's reduce sends more than it must
-NEW_NETWORK = 0x40000000  # CLONE_NEWNET
-
-
-def ip(*words):
-    subprocess.run(["ip", *words], check=True, timeout=10)
 
 
 @pytest.fixture
 def namespaces():
-    """One namespace a rank, each with ``eth0``, joined by a bridge in one more."""
-    tag = f"lsdl{os.getpid()}"
-    hub, names = f"{tag}hub", [f"{tag}r{rank}" for rank in range(P)]
-    with contextlib.ExitStack() as stack:
-        for name in (hub, *names):
-            ip("netns", "add", name)
-            stack.callback(ip, "netns", "del", name)
-        ip("-n", hub, "link", "add", "bridge0", "type", "bridge")
-        ip("-n", hub, "link", "set", "bridge0", "up")
-        for rank, name in enumerate(names):
-            port = f"port{rank}"
-            ip("-n", name, "link", "add", "eth0", "type", "veth", "peer", "name", port)
-            ip("-n", name, "link", "set", port, "netns", hub)
-            ip("-n", hub, "link", "set", port, "master", "bridge0", "up")
-            ip("-n", name, "addr", "add", f"10.87.0.{rank + 1}/24", "dev", "eth0")
-            ip("-n", name, "link", "set", "eth0", "up")
-            ip("-n", name, "link", "set", "lo", "up")
+    with network(P) as names:
         yield names
-
-
-def move_to(namespace):
-    """Take this thread, and the threads that it starts from now on, to ``namespace``."""
-    handle = os.open(f"/run/netns/{namespace}", os.O_RDONLY)
-    if ctypes.CDLL(None, use_errno=True).setns(handle, NEW_NETWORK) != 0:
-        raise OSError(ctypes.get_errno(), f"setns to {namespace}")
-    os.close(handle)
 
 
 def kernel_counts():
@@ -119,9 +88,7 @@ def count_both(namespaces):
     The group that ``launch`` made keeps its sockets in the old namespace: its barriers are not seen
     here and separate the cases.
     """
-    move_to(namespaces[dist.get_rank()])
-    os.environ["GLOO_SOCKET_IFNAME"] = "eth0"
-    group = dist.new_group()
+    group = join(namespaces)
     found = {}
     before = settled()
     for name, case in cases(group).items():

@@ -57,16 +57,16 @@ def fit_link(sizes=SIZES, *, rounds=30, timeout=300.0):
     return Fit(Link(alpha, beta, reduction_seconds_a_byte()), tuple(sizes), tuple(seconds))
 
 
-def ping_pong(sizes, rounds):
-    """Run on ranks 0 and 1: return the median one-way seconds of each size."""
-    rank, medians = dist.get_rank(), []
+def ping_pong(sizes, rounds, group=None):
+    """Run on the two ranks of ``group``: return the median one-way seconds of each size."""
+    rank, medians = dist.get_rank(group), []
     for n in sizes:
         buffer = torch.zeros(n // 4)
         samples = []
         for _ in range(rounds + rounds // 10 + 1):
             began = time.perf_counter()
             for sender in (0, 1):
-                messages = Messages()
+                messages = Messages(group)
                 if rank == sender:
                     messages.exchange(sends=[(buffer, 1 - rank)])
                 else:
