@@ -24,14 +24,14 @@ import torch.distributed as dist
 
 from lsdl_lib.launch import rank as rank_module
 from lsdl_lib.launch.context import cores
-from lsdl_lib.launch.outcome import Results, death, hang, own_frames, root_cause
+from lsdl_lib.launch.outcome import NO_ANSWER, Results, death, hang, own_frames, root_cause
 from lsdl_lib.launch.progress import Bars
 from lsdl_lib.launch.wire import dump_work
 
 # After the first failure, wait this long for the errors of other ranks: the cause may come second.
 SETTLE_S = 0.5
 # How long ranks may take to write their stacks when they hang.
-STACK_S = 1.0
+STACK_S = 2.5
 # What the fork server imports once for all ranks: torch, and what most functions of the book use.
 PRELOAD = [
     "torch.distributed",
@@ -149,7 +149,7 @@ class Crew:
             while (not text or text != before) and time.monotonic() < deadline:
                 time.sleep(0.05)
                 before, text = text, _read(path)
-            stacks[rank] = own_frames(text) or "  (no answer: stopped, or not started yet)"
+            stacks[rank] = own_frames(text) or NO_ANSWER
         return stacks
 
     def end(self):

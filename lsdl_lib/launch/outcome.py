@@ -55,6 +55,9 @@ class LaunchError(RuntimeError):
         self.output = output
 
 
+NO_ANSWER = "  (no answer: stopped, or not started yet)"  # in place of a stack
+
+
 @dataclass(frozen=True)
 class Failure:
     """One rank's failure as it was noticed."""
@@ -108,11 +111,13 @@ def hang(stacks, returned, seconds):
         seconds: the timeout.
 
     Most ranks of a hung job wait for one that does not come. So the first of these is named: a rank
-    that runs something else, a rank that has left already, the lowest.
+    that runs something else, a rank that has left already, one that does not answer, the lowest.
     """
-    waiting = [rank for rank in stacks if rank not in returned and _waits(stacks[rank])]
-    busy = [rank for rank in stacks if rank not in returned and rank not in waiting]
-    culprit = min(busy or (waiting and returned) or stacks)
+    running = {rank: stack for rank, stack in stacks.items() if rank not in returned}
+    silent = [rank for rank, stack in running.items() if stack == NO_ANSWER]
+    waiting = [rank for rank, stack in running.items() if _waits(stack)]
+    busy = [rank for rank in running if rank not in silent and rank not in waiting]
+    culprit = min(busy or (waiting and returned) or silent or stacks)
     summary = f"did not return within the timeout of {seconds:g} s"
     if culprit in returned:
         summary = f"returned, but other ranks did not within the timeout of {seconds:g} s"

@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 from lsdl_lib import launch
 from lsdl_lib.launch import LaunchError
-from lsdl_lib.launch.outcome import Failure, root_cause
+from lsdl_lib.launch.outcome import NO_ANSWER, Failure, hang, root_cause
 from tests.launch.conftest import ranks_of
 
 LIMIT_S = 5  # from the failure to the error
@@ -91,11 +91,11 @@ def test_a_hang_ends_at_the_timeout_with_each_ranks_stack(fn):
     launch(dist.get_rank, ranks=2)
     began = time.monotonic()
     with pytest.raises(LaunchError) as caught:
-        launch(fn, ranks=3, timeout=2)
-    assert 2 <= time.monotonic() - began < 2 + LIMIT_S
+        launch(fn, ranks=3, timeout=4)
+    assert 4 <= time.monotonic() - began < 4 + LIMIT_S
     assert (caught.value.rank, caught.value.kind) == (1, "hung")
     text = str(caught.value)
-    assert "rank 1 did not return within the timeout of 2 s" in text
+    assert "rank 1 did not return within the timeout of 4 s" in text
     assert "still waiting in a communication call: 0, 2" in text
     for rank in range(3):
         assert f"rank {rank}, most recent call first:" in text
@@ -110,7 +110,7 @@ def test_a_rank_that_left_out_a_collective_is_named():
             dist.all_reduce(torch.ones(2))
 
     with pytest.raises(LaunchError) as caught:
-        launch(leaves_one_out, ranks=3, timeout=2)
+        launch(leaves_one_out, ranks=3, timeout=4)
     assert (caught.value.rank, caught.value.kind) == (1, "hung")
     assert "rank 1 returned, but other ranks did not" in str(caught.value)
     assert "still waiting in a communication call: 0, 2" in str(caught.value)
@@ -161,6 +161,25 @@ def failure(rank, kind, when, about_communication=False):
 )
 def test_the_cause_is_told_from_its_echoes(failures, cause):
     assert root_cause(failures).rank == cause
+
+
+WAITS = '  File "/x/torch/distributed/distributed_c10d.py", line 1 in all_reduce'
+WORKS = '  File "/home/reader/train.py", line 1 in sleep'
+
+
+@pytest.mark.parametrize(
+    ("stacks", "returned", "culprit"),
+    [
+        ({0: WAITS, 1: NO_ANSWER, 2: WORKS}, {3}, 2),  # it runs something else
+        ({0: WAITS, 1: NO_ANSWER, 3: WAITS}, {3}, 3),  # it has left
+        ({0: WAITS, 1: NO_ANSWER, 2: WAITS}, set(), 1),  # it does not answer
+        ({0: WAITS, 1: WAITS}, set(), 0),  # all wait
+        ({0: NO_ANSWER, 1: WORKS}, {0}, 1),  # one has returned, and one works on
+    ],
+)
+def test_a_hang_names_the_rank_that_the_others_wait_for(stacks, returned, culprit):
+    failure = hang(stacks, returned, 3)
+    assert (failure.rank, failure.kind) == (culprit, "hung")
 
 
 SCRIPT = """

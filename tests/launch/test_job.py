@@ -119,7 +119,7 @@ LEFT_OUT = """
             dist.all_reduce(torch.ones(2))
 
     try:
-        launch(leaves_one_out, timeout=2)
+        launch(leaves_one_out, timeout=4)
     except LaunchError as error:
         first = error
     after = launch(dist.get_rank, timeout=60)
@@ -132,7 +132,7 @@ def test_a_rank_that_left_a_collective_out_is_named_and_the_job_goes_on(tmp_path
     job = torchrun(tmp_path, LEFT_OUT, "--standalone", "--nproc-per-node=3")
     out, err = job.communicate(timeout=60)
     assert job.returncode == 0, err
-    expected = "rank 1 returned, but other ranks did not within the timeout of 2 s"
+    expected = "rank 1 returned, but other ranks did not within the timeout of 4 s"
     assert out == f"{expected} [0, 1, 2] [1, 2, 3]\n"
 
 

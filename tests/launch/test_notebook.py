@@ -106,9 +106,9 @@ def test_a_hang_ends_at_the_timeout(kernel):
         "def work():\n    if dist.get_rank() == 1:\n        time.sleep(99)\n    dist.barrier()"
     )
     began = time.monotonic()
-    _, error = kernel.run("launch(work, ranks=2, timeout=2)")
-    assert time.monotonic() - began < 2 + LIMIT_S
-    assert error.startswith("LaunchError: rank 1 did not return within the timeout of 2 s")
+    _, error = kernel.run("launch(work, ranks=2, timeout=4)")
+    assert time.monotonic() - began < 4 + LIMIT_S
+    assert error.startswith("LaunchError: rank 1 did not return within the timeout of 4 s")
     assert "time.sleep(99)" in error
 
 
