@@ -47,6 +47,7 @@ gpu: setup ## run the GPU tests and every chapter on all GPUs, write one JSON bu
 	@$(PY) -m tools.gpu "$(BUNDLE)"
 
 import-records: setup ## merge such a bundle into the book's records: make import-records BUNDLE=file.json
+	@[ -f "$(BUNDLE)" ] || { echo "There is no $(BUNDLE). Name one: make import-records BUNDLE=file.json" >&2; exit 1; }
 	@$(PY) -m lsdl_lib.claims import "$(BUNDLE)"
 	@$(PY) -m tools.pages
 
