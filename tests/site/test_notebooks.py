@@ -11,8 +11,7 @@ from tools.execute import STATE, VIEW
 
 CHAPTERS = toc.chapters()
 # Folders of one machine that tracebacks, warnings and temporary files name.
-PLACES = r"/home/|/root/|/Users/|/tmp/|/work/|/opt/|site-packages|\.venv"
-
+PLACES = r"/home/|/root/|/Users/|/tmp/|/opt/|site-packages|\.venv|" + re.escape(str(toc.ROOT))
 
 NAMED = r'aria-label="[^"]+"|aria-labelledby="[^"]+"|alt="[^"]+"|aria-hidden="true"'
 
