@@ -83,9 +83,14 @@ def write(folder, chapter, claims, machine=None):
 
 def write_json(path, content):
     """Write JSON with sorted keys and a newline at the end, whole or not at all."""
+    text = json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    write_text(path, text)
+
+
+def write_text(path, text):
+    """Write a text and a newline, whole or not at all; make its folder if need be."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False)
     unfinished = path.with_name(f"{path.name}.{os.getpid()}.part")
     unfinished.write_text(text + "\n", encoding="utf-8")
     os.replace(unfinished, path)
