@@ -10,6 +10,7 @@ exist only here. Data is really copied and reduced, so the result is checked too
 So what the closed forms say can be compared with what the algorithm does.
 """
 
+import heapq
 from collections import deque
 from dataclasses import dataclass, field
 
@@ -79,6 +80,7 @@ class World:
         self._queues = [deque() for _ in range(p)]  # each sender's messages, in order
         self._out_free = [0.0] * p
         self._in_free = [0.0] * p
+        self._ready = []  # heap of (start, sender): first messages in their queues, paired
         self.events = []
 
     def send(self, rank, buffer, to):
@@ -108,6 +110,8 @@ class World:
             )
         message.buffer, message.received_from = handle.data, handle.posted
         message.handle = handle
+        if self._queues[source][0] is message:
+            self._offer(message)
 
     def run(self):
         """Run all ranks to their ends.
@@ -115,16 +119,22 @@ class World:
         Raises:
             RuntimeError: some ranks wait for messages that nobody sends; names them.
         """
-        while True:
-            for rank in self.ranks:
-                self._advance(rank)
-            if all(rank.done for rank in self.ranks) and not any(self._queues):
-                return
-            ready = [q[0] for q in self._queues if q and q[0].buffer is not None]
-            if not ready:
-                stuck = [rank.number for rank in self.ranks if not rank.done]
-                raise RuntimeError(f"ranks {stuck} wait for messages that nobody sends")
-            self._deliver(min(ready, key=self._start))
+        for rank in self.ranks:
+            self._advance(rank)
+        while self._ready:
+            start, source = heapq.heappop(self._ready)
+            message = self._queues[source][0]
+            if self._start(message) > start:  # a port was taken meanwhile: starts only grow
+                self._offer(message)
+                continue
+            self._deliver(message)
+            self._advance(self.ranks[message.to])  # nobody else can have waited for it
+        if not all(rank.done for rank in self.ranks) or any(self._queues):
+            stuck = [rank.number for rank in self.ranks if not rank.done]
+            raise RuntimeError(f"ranks {stuck} wait for messages that nobody sends")
+
+    def _offer(self, message):
+        heapq.heappush(self._ready, (self._start(message), message.source))
 
     def _start(self, message):
         return max(
@@ -135,7 +145,8 @@ class World:
         )
 
     def _deliver(self, message):
-        self._queues[message.source].popleft()
+        queue = self._queues[message.source]
+        queue.popleft()
         size = message.data.numel() * message.data.element_size()
         start = self._start(message)
         end = start + self.links.between(message.source, message.to).seconds(size)
@@ -143,6 +154,8 @@ class World:
         message.buffer.copy_(message.data)
         message.end = message.handle.end = end
         self.events.append((message.source, message.to, size, start, end))
+        if queue and queue[0].buffer is not None:
+            self._offer(queue[0])
 
     def _advance(self, rank):
         while not rank.done and all(handle.end is not None for handle in rank.waiting):
