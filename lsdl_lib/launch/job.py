@@ -21,7 +21,7 @@ from torch.distributed.rendezvous import rendezvous
 from lsdl_lib.launch.context import Place, at, cores
 from lsdl_lib.launch.outcome import Failure, Results, root_cause
 from lsdl_lib.launch.progress import Bars
-from lsdl_lib.launch.rank import GROUP_TIMEOUT_MARGIN_S, describe
+from lsdl_lib.launch.rank import GROUP_TIMEOUT_MARGIN_S, describe, unchecked_group
 from lsdl_lib.launch.wire import dump_result
 
 CHUNK_BYTES = 4 * 2**20  # torch's store refuses values above 8 MiB
@@ -124,14 +124,15 @@ def left_alone(rank, seconds):
 def _make_group(rank, ranks, backend, device, timeout, store):
     if backend == "nccl":
         torch.cuda.set_device(device)
-    dist.init_process_group(
-        backend,
-        store=dist.PrefixStore("group", store),
-        rank=rank,
-        world_size=ranks,
-        timeout=timedelta(seconds=timeout),
-        device_id=device if backend == "nccl" else None,
-    )
+    with unchecked_group():
+        dist.init_process_group(
+            backend,
+            store=dist.PrefixStore("group", store),
+            rank=rank,
+            world_size=ranks,
+            timeout=timedelta(seconds=timeout),
+            device_id=device if backend == "nccl" else None,
+        )
 
 
 def _put(store, key, data):

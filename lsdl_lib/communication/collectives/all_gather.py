@@ -8,8 +8,9 @@ In recursive doubling, partners at distance 1, 2, 4, … swap all that they have
 
 from lsdl_lib.communication.collectives import halving, ring
 from lsdl_lib.communication.collectives.calling import drive, perform, size_of
+from lsdl_lib.communication.collectives.checking import agree
 from lsdl_lib.communication.collectives.doubling import largest_power_of_two
-from lsdl_lib.communication.collectives.lists import Pieces
+from lsdl_lib.communication.collectives.lists import Pieces, refuse_misfit
 from lsdl_lib.communication.collectives.messages import Messages
 
 
@@ -25,13 +26,11 @@ def ring_all_gather(tensor_list, tensor, group=None, async_op=False):
     Raises:
         ValueError: the list has not one tensor a rank, or this rank's place has another size.
     """
-    return _all_gather(
-        lambda pieces, messages: ring.all_gather_steps(pieces.views, messages),
-        tensor_list,
-        tensor,
-        group,
-        async_op,
-    )
+
+    def steps(pieces, messages):
+        return ring.all_gather_steps(pieces.views, messages)
+
+    return _all_gather("ring_all_gather", steps, tensor_list, tensor, group, async_op)
 
 
 def doubling_all_gather(tensor_list, tensor, group=None, async_op=False):
@@ -41,24 +40,19 @@ def doubling_all_gather(tensor_list, tensor, group=None, async_op=False):
         ValueError: also when the number of ranks is no power of two.
     """
     refuse_odd_sizes(size_of(group))
-    return _all_gather(
-        lambda pieces, messages: halving.all_gather_steps(pieces.flat, pieces.edges, messages),
-        tensor_list,
-        tensor,
-        group,
-        async_op,
-    )
+
+    def steps(pieces, messages):
+        return halving.all_gather_steps(pieces.flat, pieces.edges, messages)
+
+    return _all_gather("doubling_all_gather", steps, tensor_list, tensor, group, async_op)
 
 
-def _all_gather(steps, tensor_list, tensor, group, async_op):
+def _all_gather(name, steps, tensor_list, tensor, group, async_op):
+    agree(name, group, gives=tensor, takes=tensor_list)
     messages = Messages(group)
     pieces = Pieces(tensor_list, messages.size, "tensor_list", filled=False)
     mine = pieces.views[messages.rank]
-    if mine.numel() != tensor.numel() or mine.dtype != tensor.dtype:
-        raise ValueError(
-            f"place {messages.rank} of tensor_list has {mine.numel()} elements of {mine.dtype}, "
-            f"this rank's tensor {tensor.numel()} of {tensor.dtype}"
-        )
+    refuse_misfit(f"place {messages.rank} of tensor_list", mine, "this rank's tensor", tensor)
 
     def run():
         mine.copy_(tensor.detach().reshape(-1))

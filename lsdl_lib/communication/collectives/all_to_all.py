@@ -7,13 +7,14 @@ so that no rank receives from two at a time. As many bytes; pairwise is kinder t
 """
 
 from lsdl_lib.communication.collectives.calling import drive, perform
-from lsdl_lib.communication.collectives.lists import Pieces
+from lsdl_lib.communication.collectives.checking import agree
+from lsdl_lib.communication.collectives.lists import Pieces, refuse_misfit
 from lsdl_lib.communication.collectives.messages import Messages
 
 
 def direct_all_to_all(output_list, input_list, group=None, async_op=False):
     """As :func:`pairwise_all_to_all`, with all messages in flight at once."""
-    return _all_to_all(direct_steps, output_list, input_list, group, async_op)
+    return _all_to_all("direct_all_to_all", direct_steps, output_list, input_list, group, async_op)
 
 
 def pairwise_all_to_all(output_list, input_list, group=None, async_op=False):
@@ -28,22 +29,21 @@ def pairwise_all_to_all(output_list, input_list, group=None, async_op=False):
     Raises:
         ValueError: a list has not one tensor a rank.
     """
-    return _all_to_all(pairwise_steps, output_list, input_list, group, async_op)
+    return _all_to_all(
+        "pairwise_all_to_all", pairwise_steps, output_list, input_list, group, async_op
+    )
 
 
-def _all_to_all(steps, output_list, input_list, group, async_op):
+def _all_to_all(name, steps, output_list, input_list, group, async_op):
+    agree(name, group, gives=input_list, takes=output_list)
     messages = Messages(group)
     outgoing = Pieces(input_list, messages.size, "input_list", filled=True)
     incoming = Pieces(output_list, messages.size, "output_list", filled=False)
-    ours = outgoing.views[messages.rank]
-    if ours.numel() != incoming.views[messages.rank].numel():
-        raise ValueError(
-            f"place {messages.rank} of output_list and input_list are the same piece, but have "
-            f"{incoming.views[messages.rank].numel()} and {ours.numel()} elements"
-        )
+    ours, kept = outgoing.views[messages.rank], incoming.views[messages.rank]
+    refuse_misfit(f"place {messages.rank} of input_list", ours, "that of output_list", kept)
 
     def run():
-        incoming.views[messages.rank].copy_(ours)
+        kept.copy_(ours)
         drive(steps(outgoing.views, incoming.views, messages), messages)
         incoming.write_back()
 

@@ -17,12 +17,13 @@ from lsdl_lib.communication.collectives.calling import (
     restore,
     root_in,
 )
+from lsdl_lib.communication.collectives.checking import agree
 from lsdl_lib.communication.collectives.messages import Messages
 
 
 def star_broadcast(tensor, src=0, group=None, async_op=False):
     """Copy rank ``src``'s tensor to all ranks, one after the other; see :func:`tree_broadcast`."""
-    return _broadcast(star_steps, tensor, src, group, async_op)
+    return _broadcast("star_broadcast", star_steps, tensor, src, group, async_op)
 
 
 def tree_broadcast(tensor, src=0, group=None, async_op=False):
@@ -37,15 +38,16 @@ def tree_broadcast(tensor, src=0, group=None, async_op=False):
     Raises:
         ValueError: ``src`` is not in the group.
     """
-    return _broadcast(tree.broadcast_steps, tensor, src, group, async_op)
+    return _broadcast("tree_broadcast", tree.broadcast_steps, tensor, src, group, async_op)
 
 
 def ring_broadcast(tensor, src=0, group=None, async_op=False):
     """Copy rank ``src``'s tensor by a scatter and a ring all-gather; see :func:`tree_broadcast`."""
-    return _broadcast(ring_steps, tensor, src, group, async_op)
+    return _broadcast("ring_broadcast", ring_steps, tensor, src, group, async_op)
 
 
-def _broadcast(steps, tensor, src, group, async_op):
+def _broadcast(name, steps, tensor, src, group, async_op):
+    agree(name, group, tensor, root=src)
     root = root_in(group, src)
     messages = Messages(group)
     values = tensor.detach()

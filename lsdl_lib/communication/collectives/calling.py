@@ -10,6 +10,7 @@ import threading
 import torch
 import torch.distributed as dist
 
+from lsdl_lib.communication.collectives.checking import agree
 from lsdl_lib.communication.collectives.messages import Messages
 from lsdl_lib.communication.collectives.reductions import reduction
 from lsdl_lib.measure import virtual
@@ -25,6 +26,7 @@ def all_reduce(steps, tensor, op, group, async_op):
         TypeError, ValueError: the operation does not fit the type, or this rank is not in the
             group; raised before anything is sent.
     """
+    agree(steps, group, tensor, op=op)
     reduce, divide = reduction(op, tensor)
     messages = Messages(group)
     values = tensor.detach()

@@ -18,13 +18,14 @@ from lsdl_lib.communication.collectives.calling import (
     restore,
     root_in,
 )
+from lsdl_lib.communication.collectives.checking import agree
 from lsdl_lib.communication.collectives.messages import Messages
 from lsdl_lib.communication.collectives.reductions import reduction
 
 
 def star_reduce(tensor, dst=0, op=ReduceOp.SUM, group=None, async_op=False):
     """Reduce into rank ``dst``'s tensor, one rank after the other; see :func:`tree_reduce`."""
-    return _reduce(star_steps, tensor, dst, op, group, async_op)
+    return _reduce("star_reduce", star_steps, tensor, dst, op, group, async_op)
 
 
 def tree_reduce(tensor, dst=0, op=ReduceOp.SUM, group=None, async_op=False):
@@ -41,10 +42,11 @@ def tree_reduce(tensor, dst=0, op=ReduceOp.SUM, group=None, async_op=False):
         ValueError: ``dst`` is not in the group.
         TypeError: the operation does not fit the type.
     """
-    return _reduce(tree.reduce_steps, tensor, dst, op, group, async_op)
+    return _reduce("tree_reduce", tree.reduce_steps, tensor, dst, op, group, async_op)
 
 
-def _reduce(steps, tensor, dst, op, group, async_op):
+def _reduce(name, steps, tensor, dst, op, group, async_op):
+    agree(name, group, tensor, op=op, root=dst)
     reduce, divide = reduction(op, tensor)
     root = root_in(group, dst)
     messages = Messages(group)

@@ -10,7 +10,8 @@ from torch.distributed import ReduceOp
 from lsdl_lib.communication.collectives import halving, ring
 from lsdl_lib.communication.collectives.all_gather import refuse_odd_sizes
 from lsdl_lib.communication.collectives.calling import drive, perform, size_of
-from lsdl_lib.communication.collectives.lists import Pieces
+from lsdl_lib.communication.collectives.checking import agree
+from lsdl_lib.communication.collectives.lists import Pieces, refuse_misfit
 from lsdl_lib.communication.collectives.messages import Messages
 from lsdl_lib.communication.collectives.reductions import reduction
 
@@ -33,7 +34,7 @@ def ring_reduce_scatter(output, input_list, op=ReduceOp.SUM, group=None, async_o
     def steps(pieces, reduce, messages):
         return ring.reduce_scatter_steps(pieces.views, reduce, messages)
 
-    return _reduce_scatter(steps, output, input_list, op, group, async_op)
+    return _reduce_scatter("ring_reduce_scatter", steps, output, input_list, op, group, async_op)
 
 
 def halving_reduce_scatter(output, input_list, op=ReduceOp.SUM, group=None, async_op=False):
@@ -48,19 +49,16 @@ def halving_reduce_scatter(output, input_list, op=ReduceOp.SUM, group=None, asyn
         inbox = torch.empty_like(pieces.flat)
         return halving.reduce_scatter_steps(pieces.flat, inbox, pieces.edges, reduce, messages)
 
-    return _reduce_scatter(steps, output, input_list, op, group, async_op)
+    return _reduce_scatter("halving_reduce_scatter", steps, output, input_list, op, group, async_op)
 
 
-def _reduce_scatter(steps, output, input_list, op, group, async_op):
+def _reduce_scatter(name, steps, output, input_list, op, group, async_op):
+    agree(name, group, op=op, gives=input_list, takes=output)
     reduce, divide = reduction(op, output)
     messages = Messages(group)
     pieces = Pieces(input_list, messages.size, "input_list", filled=True)
     mine = pieces.views[messages.rank]
-    if mine.numel() != output.numel() or mine.dtype != output.dtype:
-        raise ValueError(
-            f"place {messages.rank} of input_list has {mine.numel()} elements of {mine.dtype}, "
-            f"output {output.numel()} of {output.dtype}"
-        )
+    refuse_misfit(f"place {messages.rank} of input_list", mine, "output", output)
 
     def run():
         if divide:

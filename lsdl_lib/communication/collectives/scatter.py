@@ -10,13 +10,14 @@ latencies at the root, more bytes in all.
 import torch
 
 from lsdl_lib.communication.collectives.calling import drive, perform, root_in
-from lsdl_lib.communication.collectives.lists import Pieces
+from lsdl_lib.communication.collectives.checking import agree
+from lsdl_lib.communication.collectives.lists import Pieces, refuse_misfit
 from lsdl_lib.communication.collectives.messages import Messages
 
 
 def star_scatter(tensor, scatter_list=None, src=0, group=None, async_op=False):
     """As :func:`tree_scatter`; the root sends each piece itself. Pieces may differ in size."""
-    return _scatter(star_scatter_steps, tensor, scatter_list, src, group, async_op)
+    return _scatter("star_scatter", star_scatter_steps, tensor, scatter_list, src, group, async_op)
 
 
 def tree_scatter(tensor, scatter_list=None, src=0, group=None, async_op=False):
@@ -32,12 +33,12 @@ def tree_scatter(tensor, scatter_list=None, src=0, group=None, async_op=False):
     Raises:
         ValueError: ``src`` is not in the group, or its list does not fit.
     """
-    return _scatter(tree_scatter_steps, tensor, scatter_list, src, group, async_op)
+    return _scatter("tree_scatter", tree_scatter_steps, tensor, scatter_list, src, group, async_op)
 
 
 def star_gather(tensor, gather_list=None, dst=0, group=None, async_op=False):
     """As :func:`tree_gather`; the root receives each piece itself. Pieces may differ in size."""
-    return _gather(star_gather_steps, tensor, gather_list, dst, group, async_op)
+    return _gather("star_gather", star_gather_steps, tensor, gather_list, dst, group, async_op)
 
 
 def tree_gather(tensor, gather_list=None, dst=0, group=None, async_op=False):
@@ -53,15 +54,17 @@ def tree_gather(tensor, gather_list=None, dst=0, group=None, async_op=False):
     Raises:
         ValueError: ``dst`` is not in the group, or its list does not fit.
     """
-    return _gather(tree_gather_steps, tensor, gather_list, dst, group, async_op)
+    return _gather("tree_gather", tree_gather_steps, tensor, gather_list, dst, group, async_op)
 
 
-def _scatter(steps, tensor, scatter_list, src, group, async_op):
+def _scatter(name, steps, tensor, scatter_list, src, group, async_op):
+    alike = steps is tree_scatter_steps
+    agree(name, group, root=src, gives=scatter_list, takes=tensor, alike=alike)
     root, messages = root_in(group, src), Messages(group)
     pieces = None
     if messages.rank == root:
-        pieces = Pieces(scatter_list, messages.size, "scatter_list", filled=True).views
-        _same_size(pieces[root], tensor, "scatter_list")
+        pieces = Pieces(scatter_list, messages.size, "scatter_list", filled=True, alike=alike).views
+        refuse_misfit(f"place {root} of scatter_list", pieces[root], "the root's tensor", tensor)
     elif scatter_list:
         raise ValueError(f"scatter_list belongs on rank {src} alone: leave it out here")
     mine = torch.empty_like(tensor, memory_format=torch.contiguous_format).view(-1)
@@ -75,12 +78,15 @@ def _scatter(steps, tensor, scatter_list, src, group, async_op):
     return perform(run, async_op)
 
 
-def _gather(steps, tensor, gather_list, dst, group, async_op):
+def _gather(name, steps, tensor, gather_list, dst, group, async_op):
+    alike = steps is tree_gather_steps
+    agree(name, group, root=dst, gives=tensor, takes=gather_list, alike=alike)
     root, messages = root_in(group, dst), Messages(group)
     pieces = None
     if messages.rank == root:
-        pieces = Pieces(gather_list, messages.size, "gather_list", filled=False)
-        _same_size(pieces.views[root], tensor, "gather_list")
+        pieces = Pieces(gather_list, messages.size, "gather_list", filled=False, alike=alike)
+        kept = pieces.views[root]
+        refuse_misfit(f"place {root} of gather_list", kept, "the root's tensor", tensor)
     elif gather_list:
         raise ValueError(f"gather_list belongs on rank {dst} alone: leave it out here")
     mine = tensor.detach().contiguous().view(-1)
@@ -93,14 +99,6 @@ def _gather(steps, tensor, gather_list, dst, group, async_op):
             pieces.write_back()
 
     return perform(run, async_op)
-
-
-def _same_size(piece, tensor, what):
-    if piece.numel() != tensor.numel() or piece.dtype != tensor.dtype:
-        raise ValueError(
-            f"the root's place in {what} has {piece.numel()} elements of {piece.dtype}, "
-            f"its tensor {tensor.numel()} of {tensor.dtype}"
-        )
 
 
 def star_scatter_steps(mine, pieces, messages, root):

@@ -11,6 +11,8 @@ With rows = the ranks of one node this is the hierarchical all-reduce (Horovod):
 bytes, the slow network between nodes carries n/X.
 """
 
+import functools
+
 from torch.distributed import ReduceOp
 
 from lsdl_lib.communication.collectives import ring
@@ -33,10 +35,7 @@ def torus_all_reduce(tensor, op=ReduceOp.SUM, group=None, async_op=False, *, wid
         ValueError: ``width`` does not divide the number of ranks.
     """
     width = checked_width(width or squarest_width(size_of(group)), size_of(group))
-
-    def steps(flat, reduce, messages):
-        return torus_steps(flat, reduce, messages, width)
-
+    steps = functools.partial(torus_steps, width=width)
     return all_reduce(steps, tensor, op, group, async_op)
 
 
