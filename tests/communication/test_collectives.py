@@ -6,177 +6,59 @@ import torch.distributed as dist
 from torch.distributed import ReduceOp
 
 from lsdl_lib import launch
-from lsdl_lib.communication import collectives
-from lsdl_lib.launch import LaunchError
+from lsdl_lib.communication import collectives as c
+from lsdl_lib.measure import traffic
+from tests.communication.checks import OTHERS, WHOLE, error_of, fits, is_right
 
-RANKS = [1, 2, 3, 4, 5, 7, 8]
-SIZES = [0, 1, 3, 100]
-BROADCASTS = [
-    collectives.star_broadcast,
-    collectives.tree_broadcast,
-    collectives.ring_broadcast,
-]
-REDUCES = [collectives.star_reduce, collectives.tree_reduce]
-SCATTERS = [collectives.star_scatter, collectives.tree_scatter]
-GATHERS = [collectives.star_gather, collectives.tree_gather]
-ALL_GATHERS = [collectives.ring_all_gather, collectives.doubling_all_gather]
-REDUCE_SCATTERS = [collectives.ring_reduce_scatter, collectives.halving_reduce_scatter]
-ALL_TO_ALLS = [collectives.direct_all_to_all, collectives.pairwise_all_to_all]
-POWERS_OF_TWO = ("doubling_all_gather", "halving_reduce_scatter")
+RANKS = [1, 2, 3, 4, 5, 6, 7, 8]
+ROOTED = ("broadcast", "reduce", "scatter", "gather")
+LARGE = 10**6
 
 
-def piece(n, *key):
-    """n whole numbers that differ for every element and every key."""
-    start = 0
-    for part in key:
-        start = start * 10 + part + 1
-    return torch.arange(n, dtype=torch.int64) * 1000 + start
+def wrong_results():
+    """Return what is wrong, over all collectives, sizes, roots and three layouts."""
+    p, wrong = dist.get_world_size(), []
+    for name in OTHERS:
+        if not fits(name, p):
+            continue
+        roots = range(p) if name.split("_", 1)[1] in ROOTED else [0]
+        cases = [(n, root, "slice") for n in (0, 1, 3, 100) for root in roots]
+        cases += [(6, 0, "column"), (6, 0, "transposed")]
+        for n, root, layout in cases:
+            if not is_right(name, n, root=root, layout=layout):
+                wrong.append(f"{name}, {p} ranks, {n} elements, root {root}, {layout}")
+        if not is_right(name, LARGE // p, torch.float32, root=p - 1):
+            wrong.append(f"{name}, {p} ranks, {LARGE // p} elements")
+    return wrong
 
 
-def each_root(check):
-    """Run check(n, root) for every size and root; return the settings where it was false."""
-    roots = range(dist.get_world_size())
-    return [(n, root) for n in SIZES for root in roots if not check(n, root)]
+@pytest.mark.parametrize("ranks", RANKS)
+def test_every_rank_gets_what_it_should(ranks):
+    assert launch(wrong_results, ranks=ranks, timeout=240) == [[]] * ranks
 
 
-def everywhere(run, *arguments, ranks):
-    assert launch(run, *arguments, ranks=ranks, timeout=60) == [[]] * ranks
-
-
-def fits(fn, ranks):
-    return fn.__name__ not in POWERS_OF_TWO or ranks & (ranks - 1) == 0
-
-
-def for_ranks(functions):
-    return pytest.mark.parametrize(
-        ("fn", "ranks"), [(fn, p) for fn in functions for p in RANKS if fits(fn, p)]
-    )
-
-
-@for_ranks(BROADCASTS)
-def test_broadcast(fn, ranks):
+def test_every_type_travels():
     def run():
-        def check(n, root):
-            tensor = piece(n, dist.get_rank())
-            fn(tensor, src=root)
-            return torch.equal(tensor, piece(n, root))
+        types = (*WHOLE, torch.float64, torch.bfloat16, torch.complex64)
+        return [f"{name} {t}" for t in types for name in OTHERS if not is_right(name, 5, t)]
 
-        return each_root(check)
-
-    everywhere(run, ranks=ranks)
+    assert launch(run, ranks=4, timeout=120) == [[]] * 4
 
 
-@for_ranks(REDUCES)
-def test_reduce(fn, ranks):
-    def run():
-        def check(n, root):
-            tensor = piece(n, dist.get_rank())
-            fn(tensor, dst=root)
-            total = sum(piece(n, rank) for rank in range(dist.get_world_size()))
-            return dist.get_rank() != root or torch.equal(tensor, total)
-
-        return each_root(check)
-
-    everywhere(run, ranks=ranks)
-
-
-@for_ranks(SCATTERS)
-def test_scatter(fn, ranks):
-    def run():
-        def check(n, root):
-            p, rank = dist.get_world_size(), dist.get_rank()
-            tensor = torch.full((n,), -1)
-            pieces = [piece(n, root, k) for k in range(p)]
-            fn(tensor, pieces if rank == root else None, src=root)
-            return torch.equal(tensor, piece(n, root, rank))
-
-        return each_root(check)
-
-    everywhere(run, ranks=ranks)
-
-
-@for_ranks(GATHERS)
-def test_gather(fn, ranks):
-    def run():
-        def check(n, root):
-            p, rank = dist.get_world_size(), dist.get_rank()
-            pieces = [torch.full((n,), -1) for _ in range(p)]
-            fn(piece(n, rank), pieces if rank == root else None, dst=root)
-            return rank != root or all(torch.equal(pieces[k], piece(n, k)) for k in range(p))
-
-        return each_root(check)
-
-    everywhere(run, ranks=ranks)
-
-
-@for_ranks(ALL_GATHERS)
-def test_all_gather(fn, ranks):
-    def run():
-        p, rank = dist.get_world_size(), dist.get_rank()
-        wrong = []
-        for n in SIZES:
-            sizes = [n + k for k in range(p)]  # ranks' pieces may differ
-            pieces = [torch.full((size,), -1) for size in sizes]
-            fn(pieces, piece(sizes[rank], rank))
-            wrong += [(n, k) for k in range(p) if not torch.equal(pieces[k], piece(sizes[k], k))]
-        return wrong
-
-    everywhere(run, ranks=ranks)
-
-
-@for_ranks(REDUCE_SCATTERS)
-def test_reduce_scatter(fn, ranks):
-    def run():
-        p, rank = dist.get_world_size(), dist.get_rank()
-        wrong = []
-        for n in SIZES:
-            sizes = [n + k for k in range(p)]
-            inputs = [piece(sizes[k], rank, k) for k in range(p)]
-            output = torch.full((sizes[rank],), -1)
-            fn(output, inputs)
-            total = sum(piece(sizes[rank], source, rank) for source in range(p))
-            kept = all(torch.equal(inputs[k], piece(sizes[k], rank, k)) for k in range(p))
-            if not torch.equal(output, total) or not kept:
-                wrong.append(n)
-        return wrong
-
-    everywhere(run, ranks=ranks)
-
-
-@for_ranks(ALL_TO_ALLS)
-def test_all_to_all(fn, ranks):
-    def run():
-        p, rank = dist.get_world_size(), dist.get_rank()
-        wrong = []
-        for n in SIZES:
-            inputs = [piece(n + k, rank, k) for k in range(p)]
-            outputs = [torch.full((n + rank,), -1) for _ in range(p)]
-            fn(outputs, inputs)
-            wrong += [
-                (n, k) for k in range(p) if not torch.equal(outputs[k], piece(n + rank, k, rank))
-            ]
-        return wrong
-
-    everywhere(run, ranks=ranks)
-
-
-def test_every_one_agrees_with_torch_on_strided_tensors_in_a_sub_group():
+def test_torch_says_the_same_on_strided_tensors_in_a_sub_group():
     def run():
         group = dist.new_group([0, 2, 3])
         if dist.get_rank() == 1:
             return True
         base = (torch.arange(12.0).reshape(4, 3) * (dist.get_rank() + 1)).t()  # not contiguous
         results = []
-        for ours, theirs in (
-            (collectives.tree_broadcast, dist.broadcast),
-            (collectives.ring_broadcast, dist.broadcast),
-        ):
+        for ours in (c.star_broadcast, c.tree_broadcast, c.ring_broadcast):
             mine, other = base.clone(memory_format=torch.preserve_format), base.contiguous()
             ours(mine, 2, group)
-            theirs(other, 2, group)
+            dist.broadcast(other, 2, group)
             results.append(torch.equal(mine, other) and not mine.is_contiguous())
         mine, other = [torch.zeros(3, 4) for _ in range(3)], [torch.zeros(3, 4) for _ in range(3)]
-        collectives.ring_all_gather(mine, base, group)
+        c.ring_all_gather(mine, base, group)
         dist.all_gather(other, base.contiguous(), group)
         results.append(all(torch.equal(a, b) for a, b in zip(mine, other)))
         return all(results)
@@ -190,9 +72,9 @@ def test_all_run_in_the_background_at_once():
         sent, total = torch.tensor([float(rank)]), torch.tensor([1.0])
         gathered = [torch.zeros(1) for _ in range(p)]
         handles = [
-            collectives.tree_broadcast(sent, 1, async_op=True),
-            collectives.ring_all_gather(gathered, torch.tensor([rank + 0.5]), async_op=True),
-            collectives.doubling_all_reduce(total, async_op=True),
+            c.tree_broadcast(sent, 1, async_op=True),
+            c.ring_all_gather(gathered, torch.tensor([rank + 0.5]), async_op=True),
+            c.doubling_all_reduce(total, async_op=True),
         ]
         assert all(handle.wait() for handle in handles)
         return sent.item(), total.item(), [g.item() for g in gathered]
@@ -200,62 +82,82 @@ def test_all_run_in_the_background_at_once():
     assert launch(run, ranks=3, timeout=60) == [(1.0, 3.0, [0.5, 1.5, 2.5])] * 3
 
 
-WRONG = [
-    (lambda: collectives.tree_broadcast(torch.ones(1), src=7), "root 7 is not among .*0, 1, 2"),
-    (lambda: collectives.star_reduce(torch.ones(1), dst=-1), "root -1 is not among"),
-    (lambda: collectives.tree_scatter(torch.ones(1)), "scatter_list has 0 tensors.*one a rank, 3"),
-    (
-        lambda: collectives.ring_all_gather([torch.ones(1)] * 2, torch.ones(1)),
-        "tensor_list has 2 tensors: give one a rank, 3",
+ONES = torch.ones
+WRONG = {  # what each of three ranks calls, and the error
+    "root": (
+        lambda: c.tree_broadcast(ONES(1), src=7),
+        "ValueError: root 7 is not among the group's ranks [0, 1, 2]",
     ),
-    (
-        lambda: collectives.ring_all_gather([torch.ones(2)] * 3, torch.ones(1)),
-        "place . of tensor_list has 2 elements.*this rank's tensor 1",
+    "negative root": (
+        lambda: c.star_reduce(ONES(1), dst=-1),
+        "ValueError: root -1 is not among the group's ranks [0, 1, 2]",
     ),
-    (
-        lambda: collectives.ring_reduce_scatter(
-            torch.ones(1), [torch.ones(1), torch.ones(1), torch.ones(1).int()]
-        ),
-        r"input_list mixes torch.float32, torch.int32",
+    "short list": (
+        lambda: c.ring_all_gather([ONES(1)] * 2, ONES(1)),
+        "ValueError: tensor_list has 2 tensors: give one a rank, 3",
     ),
-    (
-        lambda: collectives.doubling_all_gather([torch.ones(1)] * 3, torch.ones(1)),
-        "3 ranks are no power of two: use the ring",
+    "place of another size": (
+        lambda: c.ring_all_gather([ONES(2)] * 3, ONES(1)),
+        "ValueError: place {rank} of tensor_list has 2 elements of torch.float32, "
+        "this rank's tensor 1 of torch.float32",
     ),
-    (
-        lambda: collectives.torus_all_reduce(torch.ones(1), width=2),
-        "3 ranks do not stand in rows of 2: use one of 1, 3",
+    "place of another type": (
+        lambda: c.pairwise_all_to_all([ONES(1)] * 3, [ONES(1).int()] * 3),
+        "ValueError: place {rank} of input_list has 1 elements of torch.int32, "
+        "that of output_list 1 of torch.float32",
     ),
-    (
-        lambda: collectives.ring_all_reduce(torch.ones(1), op=ReduceOp.BAND),
-        r"BAND works on bits: torch.float32",
+    "mixed types": (
+        lambda: c.ring_reduce_scatter(ONES(1), [ONES(1), ONES(1), ONES(1).int()]),
+        "TypeError: input_list mixes torch.float32, torch.int32: give one type",
     ),
-]
+    "no power of two": (
+        lambda: c.doubling_all_gather([ONES(1)] * 3, ONES(1)),
+        "ValueError: 3 ranks are no power of two: use the ring",
+    ),
+    "width": (
+        lambda: c.torus_all_reduce(ONES(1), width=2),
+        "ValueError: 3 ranks do not stand in rows of 2: use one of 1, 3",
+    ),
+    "bits of floats": (
+        lambda: c.ring_all_reduce(ONES(1), op=ReduceOp.BAND),
+        "TypeError: RedOpType.BAND works on bits: torch.float32 is not an integer type",
+    ),
+    "order of complex numbers": (
+        lambda: c.tree_reduce(ONES(1, dtype=torch.complex64), op=ReduceOp.MAX),
+        "TypeError: RedOpType.MAX needs an order: torch.complex64 has none",
+    ),
+}
+# The root alone can know these; the others would wait: rank 0 calls alone.
+WRONG_ON_THE_ROOT = {
+    "no list": (
+        lambda: c.tree_scatter(ONES(1)),
+        "ValueError: scatter_list has 0 tensors: give one a rank, 3",
+    ),
+    "list of another size": (
+        lambda: c.star_gather(ONES(1), [ONES(2)] * 3),
+        "ValueError: place 0 of gather_list has 2 elements of torch.float32, "
+        "the root's tensor 1 of torch.float32",
+    ),
+    "pieces of several sizes": (
+        lambda: c.tree_gather(ONES(1), [ONES(1), ONES(2), ONES(1)]),
+        "ValueError: gather_list has pieces of 1, 2 elements: a tree needs one size",
+    ),
+    "list elsewhere": (
+        lambda: c.star_scatter(ONES(1), [ONES(1)] * 3, src=1),
+        "ValueError: scatter_list belongs on rank 1 alone: leave it out here",
+    ),
+}
 
 
-@pytest.mark.parametrize(("call", "words"), WRONG, ids=[words[:30] for _, words in WRONG])
-def test_wrong_arguments_are_refused_before_anything_is_sent(call, words):
-    with pytest.raises(LaunchError, match=words):
-        launch(call, ranks=3, timeout=60)
-
-
-def test_case_46_both_ranks_send_first():
+def test_wrong_arguments_are_refused_before_anything_is_sent():
     def run():
-        inputs = [torch.full((2**22,), float(dist.get_rank()))] * 2  # 16 MiB each way
-        outputs = [torch.zeros(2**22) for _ in range(2)]
-        collectives.direct_all_to_all(outputs, inputs)
-        return [output.unique().item() for output in outputs]
+        rank = dist.get_rank()
+        cases = {**WRONG, **WRONG_ON_THE_ROOT} if rank == 0 else WRONG
+        with traffic() as seen:
+            found = {case: error_of(call) for case, (call, _) in cases.items()}
+        return found, dict(seen.calls)
 
-    assert launch(run, ranks=2, timeout=60) == [[0.0, 1.0]] * 2
-
-
-def test_case_50_any_number_of_ranks():
-    """Exact at 3, 5, 6, 7 ranks: test_all_reduce; here more elements' ranks than elements."""
-
-    def run():
-        tensor = torch.tensor([dist.get_rank() + 1])
-        collectives.ring_all_reduce(tensor)
-        collectives.halving_all_reduce(tensor)
-        return tensor.item()
-
-    assert launch(run, ranks=7, timeout=60) == [28 * 7] * 7
+    for rank, (found, sent) in enumerate(launch(run, ranks=3, timeout=60)):
+        cases = {**WRONG, **WRONG_ON_THE_ROOT} if rank == 0 else WRONG
+        assert found == {case: text.format(rank=rank) for case, (_, text) in cases.items()}
+        assert sent == {}

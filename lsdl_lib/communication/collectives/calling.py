@@ -88,11 +88,11 @@ class Pending:
         if self._clock:
             self._clock.stop()
         self._thread.join()
+        if self._clock:
+            self._clock.join(self._beside)
+            self._clock = None  # a second wait costs nothing
         if self._error is not None:
             raise self._error
-        if self._clock:
-            self._clock.lift(self._beside.now)
-            self._clock.go()
         return True
 
 
@@ -130,6 +130,7 @@ def root_in(group, rank):
     Raises:
         ValueError: there is no such rank in the group.
     """
+    size_of(group)  # a rank outside the group hears that first
     group = group if group is not None else dist.group.WORLD
     members = dist.get_process_group_ranks(group)
     if rank not in members:
