@@ -3,7 +3,9 @@
 Four ranks on two cores take turns, so a wall clock there measures the scheduler. The virtual clock
 of a rank advances by
 
-- the CPU time of its own thread while it computes (``time.thread_time``; run one thread a rank);
+- the CPU time of its own thread while it computes (``time.thread_time``; run one thread a rank).
+  While a collective runs beside it (``async_op``), it advances by the CPU time of the whole process
+  instead: a rank has one core, and what reduces and moves bytes takes its share of that core;
 - the link model while it communicates. A message carries its sender's clock, and
 
       start = max(sender ready, receiver ready, sender's port free, receiver's port free)
@@ -44,7 +46,8 @@ class VirtualClock:
         self.links = links
         self.now = now
         self._ports = ports or Ports()
-        self._thread_seconds = time.thread_time()
+        self._beside = 0  # collectives that run beside this thread
+        self.go()
 
     def read(self):
         """Return the virtual time, the computation since the last message included."""
@@ -52,14 +55,17 @@ class VirtualClock:
         return self.now
 
     def stop(self):
-        """Add the CPU time of this thread since ``go``; call it where communication begins."""
-        spent = time.thread_time()
-        self.now += spent - self._thread_seconds
-        self._thread_seconds = spent
+        """Add the CPU time since ``go``; call it where communication begins."""
+        spent = self._cpu_seconds()
+        self.now += spent - self._counted
+        self._counted = spent
 
     def go(self):
         """Start to count CPU time again; call it where communication ends."""
-        self._thread_seconds = time.thread_time()
+        self._counted = self._cpu_seconds()
+
+    def _cpu_seconds(self):
+        return time.process_time() if self._beside else time.thread_time()
 
     def depart(self, n_bytes, source, to):
         """Take this rank's outgoing port for a message; return when the message starts."""
@@ -87,7 +93,18 @@ class VirtualClock:
     def fork(self):
         """Return the clock of work that runs beside this thread from now on, on the same ports."""
         self.stop()
+        self._beside += 1
+        self.go()
         return VirtualClock(self.links, self._ports, self.now)
+
+    def join(self, beside):
+        """Wait for the work of ``beside``, a clock from ``fork``: lift this one to its end.
+
+        Call ``stop`` before this thread really waits.
+        """
+        self._beside -= 1
+        self.lift(beside.now)
+        self.go()
 
 
 class Ports:

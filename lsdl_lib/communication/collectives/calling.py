@@ -98,7 +98,9 @@ class Pending:
 
 def flattened(tensor):
     """Return the elements as one contiguous vector, sharing memory where there are no strides."""
-    return tensor.contiguous().view(-1)
+    flat = tensor.contiguous().view(-1)
+    # One element is contiguous at any stride, but is seen as bytes only at stride 1.
+    return flat.as_strided((1,), (1,)) if flat.numel() == 1 else flat
 
 
 def restore(tensor, flat):

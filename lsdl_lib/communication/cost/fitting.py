@@ -1,12 +1,17 @@
 """Fit alpha, beta and gamma to this machine.
 
-Two ranks play ping-pong with messages of many sizes. Half a round trip is ``alpha + n beta``; the
-fit minimizes relative errors, so that small messages count as much as large ones. The median of
+Two ranks swap messages of many sizes: both send and both receive, as in a step of a ring. A swap
+takes ``alpha + n beta``. On a network that carries both directions at once, one direction alone
+takes as long. Where the link is the processor itself (ranks of one machine, whose messages are
+copied by its cores), two directions cost twice as much as one, and it is the swap that tells what
+a collective will cost.
+
+The fit minimizes relative errors, so that small messages count as much as large ones. The median of
 the rounds of a size stands for it: the machine does other things too.
 """
 
+import itertools
 import statistics
-import time
 from dataclasses import dataclass
 
 import torch
@@ -14,7 +19,9 @@ import torch.distributed as dist
 
 from lsdl_lib import launch
 from lsdl_lib.communication.collectives.messages import Messages
-from lsdl_lib.communication.cost.links import Link
+from lsdl_lib.communication.cost.links import Link, MeasuredLink
+from lsdl_lib.launch import device
+from lsdl_lib.measure import timed, wall
 
 SIZES = tuple(4**k for k in range(4, 13))  # 256 B to 16 MiB
 
@@ -26,12 +33,20 @@ class Fit:
     Attributes:
         link: the Link.
         sizes: bytes of the messages.
-        seconds: median one-way time of each size.
+        seconds: median time of a swap of each size.
     """
 
     link: Link
     sizes: tuple
     seconds: tuple
+
+    @property
+    def measured(self):
+        """The :class:`MeasuredLink` through the medians; use it where a single line is too rough.
+
+        A larger message never takes less time: where noise says so, the smaller one's time counts.
+        """
+        return MeasuredLink(self.sizes, tuple(itertools.accumulate(self.seconds, max)))
 
     @property
     def errors(self):
@@ -40,11 +55,11 @@ class Fit:
 
 
 def fit_link(sizes=SIZES, *, rounds=30, timeout=300.0):
-    """Launch two ranks, play ping-pong, and return the :class:`Fit` of this machine's link.
+    """Launch two ranks that swap messages; return the :class:`Fit` of this machine's link.
 
     Args:
         sizes: bytes of the messages, multiples of 4, at least two different.
-        rounds: timed round trips a size; a tenth more comes first, untimed.
+        rounds: timed swaps a size; a tenth more comes first, untimed.
         timeout: of the launch, seconds.
 
     Raises:
@@ -52,28 +67,34 @@ def fit_link(sizes=SIZES, *, rounds=30, timeout=300.0):
     """
     if len(set(sizes)) < 2:
         raise ValueError(f"sizes={sizes!r}: two numbers cannot be fitted to one size")
-    seconds = launch(ping_pong, tuple(sizes), rounds, ranks=2, threads=1, timeout=timeout)[0]
-    alpha, beta = fit_line(sizes, seconds)
-    return Fit(Link(alpha, beta, reduction_seconds_a_byte()), tuple(sizes), tuple(seconds))
+    return launch(fit_here, tuple(sizes), rounds, ranks=2, threads=1, timeout=timeout)[0]
 
 
-def ping_pong(sizes, rounds, group=None):
-    """Run on the two ranks of ``group``: return the median one-way seconds of each size."""
-    rank, medians = dist.get_rank(group), []
+def fit_here(sizes=SIZES, rounds=30, group=None):
+    """Run on the two ranks of ``group``: return the :class:`Fit`, the same on both ranks."""
+    sizes = tuple(sorted(set(sizes)))
+    found = [swap(sizes, rounds, group), reduction_seconds_a_byte()]
+    dist.broadcast_object_list(found, group=group, group_src=0)
+    seconds, gamma = found
+    return Fit(Link(*fit_line(sizes, seconds), gamma), sizes, tuple(seconds))
+
+
+def swap(sizes, rounds, group=None):
+    """Run on the two ranks of ``group``: return the median seconds of a swap of each size."""
+    other, medians = 1 - dist.get_rank(group), []
     for n in sizes:
-        buffer = torch.zeros(n // 4)
+        outgoing, incoming = (torch.zeros(n // 4, device=device()) for _ in range(2))
+
+        def swap_once(outgoing=outgoing, incoming=incoming):
+            messages = Messages(group)
+            for handle in messages.exchange([(outgoing, other)], [(incoming, other)]):
+                handle.wait()
+            messages.finish()
+
         samples = []
         for _ in range(rounds + rounds // 10 + 1):
-            began = time.perf_counter()
-            for sender in (0, 1):
-                messages = Messages(group)
-                if rank == sender:
-                    messages.exchange(sends=[(buffer, 1 - rank)])
-                else:
-                    for handle in messages.exchange(receives=[(buffer, 1 - rank)]):
-                        handle.wait()
-                messages.finish()
-            samples.append((time.perf_counter() - began) / 2)
+            dist.barrier(group)
+            samples.append(timed(swap_once))
         medians.append(statistics.median(samples[-rounds:]))
     return medians
 
@@ -91,12 +112,7 @@ def fit_line(sizes, seconds):
     return alpha, max(beta, 0.0)
 
 
-def reduction_seconds_a_byte(n_bytes=2**24, repeats=10):
-    """Return gamma: seconds to add one float32 byte to another, in this process."""
-    into, other = torch.zeros(n_bytes // 4), torch.ones(n_bytes // 4)
-    samples = []
-    for _ in range(repeats + 1):
-        began = time.perf_counter()
-        into.add_(other)
-        samples.append(time.perf_counter() - began)
-    return statistics.median(samples[1:]) / n_bytes
+def reduction_seconds_a_byte(n_bytes=2**24, repeats=11):
+    """Return gamma: seconds to add one float32 byte to another, on this process's device."""
+    into, other = (torch.ones(n_bytes // 4, device=device()) for _ in range(2))
+    return wall(lambda: into.add_(other), repeats=repeats).median / n_bytes

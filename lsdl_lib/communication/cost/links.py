@@ -5,6 +5,7 @@ what is there takes ``gamma`` seconds a byte. The presets are round numbers for 
 measurements; fit your own with :func:`lsdl_lib.communication.cost.fit_link`.
 """
 
+import bisect
 from dataclasses import dataclass
 
 
@@ -45,6 +46,48 @@ class Link:
     def seconds(self, n_bytes):
         """Return the time of one message of ``n_bytes``."""
         return self.alpha + n_bytes * self.beta
+
+    def between(self, source, to):
+        """Return the link between two ranks: always this one."""
+        return self
+
+
+@dataclass(frozen=True)
+class MeasuredLink:
+    """A link as it was measured: straight lines between the measured sizes, and on beyond.
+
+    A single line misses what real links do: caches that large messages leave, buckets that short
+    ones slip through. SMPI models links by pieces too (Degomme et al. 2017, section 4).
+
+    Attributes:
+        sizes: bytes, ascending, at least two.
+        times: seconds of one message of each size, not descending.
+
+    Raises:
+        ValueError: sizes or times are not as said.
+    """
+
+    sizes: tuple
+    times: tuple
+    gamma = 0.0  # reductions are timed where they run
+
+    def __post_init__(self):
+        for name in ("sizes", "times"):
+            values = getattr(self, name)
+            if len(values) < 2 or list(values) != sorted(values):
+                raise ValueError(f"{name}={values!r}: give at least two, in ascending order")
+        if len(self.sizes) != len(self.times) or len(set(self.sizes)) != len(self.sizes):
+            raise ValueError(
+                f"sizes={self.sizes!r} and times={self.times!r}: give one time a different size"
+            )
+
+    def seconds(self, n_bytes):
+        """Return the time of one message of ``n_bytes``; below the smallest, the smallest's."""
+        if n_bytes <= self.sizes[0]:
+            return self.times[0]
+        k = min(bisect.bisect(self.sizes, n_bytes), len(self.sizes) - 1)
+        (n0, n1), (t0, t1) = self.sizes[k - 1 : k + 1], self.times[k - 1 : k + 1]
+        return t0 + (n_bytes - n0) * (t1 - t0) / (n1 - n0)
 
     def between(self, source, to):
         """Return the link between two ranks: always this one."""
