@@ -52,6 +52,17 @@ def test_case_37_strided_view():
     assert failing(IN_PLACE, check, ranks=2) == []
 
 
+def test_case_37_one_element_of_a_strided_view():
+    """It counts as contiguous, whatever its stride."""
+
+    def run():
+        names = [name for name in ALL if checks.fits(name, dist.get_world_size())]
+        cases = [(name, 1, torch.int16, "SUM", "column", 0, False) for name in names]
+        return [case[0] for case in cases if not checks.is_right(*case)]
+
+    assert launch(run, ranks=3, timeout=60) == [[]] * 3
+
+
 def test_case_37_torch_s_own_all_reduce_is_still_wrong_on_strided_views():
     """The peer's value, so that a repair there is noticed; gloo of torch 2.13."""
 

@@ -9,7 +9,7 @@ latencies at the root, more bytes in all.
 
 import torch
 
-from lsdl_lib.communication.collectives.calling import drive, perform, root_in
+from lsdl_lib.communication.collectives.calling import drive, flattened, perform, root_in
 from lsdl_lib.communication.collectives.checking import agree
 from lsdl_lib.communication.collectives.lists import Pieces, refuse_misfit
 from lsdl_lib.communication.collectives.messages import Messages
@@ -89,7 +89,7 @@ def _gather(name, steps, tensor, gather_list, dst, group, async_op):
         refuse_misfit(f"place {root} of gather_list", kept, "the root's tensor", tensor)
     elif gather_list:
         raise ValueError(f"gather_list belongs on rank {dst} alone: leave it out here")
-    mine = tensor.detach().contiguous().view(-1)
+    mine = flattened(tensor.detach())
 
     def run():
         if pieces is not None:
