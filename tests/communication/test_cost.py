@@ -4,13 +4,13 @@ import math
 
 import pytest
 import torch
-import torch.distributed as dist
 
 from lsdl_lib import launch
 from lsdl_lib.communication import collectives
 from lsdl_lib.communication.collectives import doubling, halving, ring, star, torus, tree
 from lsdl_lib.communication.cost import Link, TwoLevels, closed_forms, counts, simulate
 from lsdl_lib.measure import traffic
+from tests.communication import checks
 
 LINK = Link(alpha=1e-3, beta=1e-6, gamma=3e-7)
 STEPS = {
@@ -60,40 +60,20 @@ def test_the_simulation_sends_what_the_formula_says(method, p):
     assert list(zip(timeline.messages, timeline.sent_bytes)) == expected
 
 
-def call(name, p, n):
-    """Call one collective on this rank with n elements in all; n divisible by p."""
-    fn = getattr(collectives, name)
-    rank, m = dist.get_rank(), n // p
-    pieces = [torch.ones(m) for _ in range(p)]
-    if name.endswith(("_all_reduce", "_broadcast", "_reduce")):
-        return fn(torch.ones(n))
-    if name.endswith(("_scatter", "_gather")) and "reduce" not in name and "all" not in name:
-        return fn(torch.ones(m), pieces if rank == 0 else None)
-    if name.endswith("_all_gather"):
-        return fn(pieces, torch.ones(m))
-    if name.endswith("_reduce_scatter"):
-        return fn(torch.ones(m), pieces)
-    return fn([torch.ones(m) for _ in range(p)], pieces)
-
-
-def fits(name, p):
-    return p & (p - 1) == 0 or name not in ("doubling_all_gather", "halving_reduce_scatter")
-
-
 def test_every_collective_has_its_counts():
     assert set(counts.COUNTS) == set(collectives.__all__) - {"hierarchical_all_reduce"}
 
 
 @pytest.mark.parametrize("p", [1, 2, 3, 4, 6, 7, 8])
 def test_real_ranks_send_what_the_formula_says(p):
-    names = [name for name in counts.COUNTS if fits(name, p)]
+    names = [name for name in counts.COUNTS if checks.fits(name, p)]
     n = 48 * p
 
     def run():
         sent = {}
         for name in names:
             with traffic() as seen:
-                call(name, p, n)
+                checks.call(name, n=n)
             sent[name] = (seen.sent_messages, seen.sent_bytes)
         return sent
 
