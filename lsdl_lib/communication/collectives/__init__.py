@@ -13,6 +13,7 @@ from lsdl_lib.communication.collectives.broadcast import (
 )
 from lsdl_lib.communication.collectives.doubling import doubling_all_reduce
 from lsdl_lib.communication.collectives.halving import halving_all_reduce
+from lsdl_lib.communication.collectives.pipelined import pipelined_all_reduce
 from lsdl_lib.communication.collectives.reduce import star_reduce, tree_reduce
 from lsdl_lib.communication.collectives.reduce_scatter import (
     halving_reduce_scatter,
@@ -37,6 +38,7 @@ __all__ = [
     "halving_reduce_scatter",
     "hierarchical_all_reduce",
     "pairwise_all_to_all",
+    "pipelined_all_reduce",
     "ring_all_gather",
     "ring_all_reduce",
     "ring_broadcast",

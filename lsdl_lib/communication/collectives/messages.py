@@ -12,6 +12,7 @@ those started together travel together.
 
 import itertools
 import weakref
+from collections import deque
 
 import torch
 import torch.distributed as dist
@@ -50,7 +51,20 @@ class Messages:
         self._tag = _FIRST_TAG + call % span * _TAGS_A_CALL
         self._sent = [0] * self.size
         self._received = [0] * self.size
+        self._expected = [deque() for _ in range(self.size)]
         self._sends = []
+
+    def expect(self, receives):
+        """Say what later calls of ``exchange`` will receive, in their order: a hint, for speed.
+
+        Where messages have tags, these receives start now, so that the sender finds them and need
+        not ask first. Their buffers may be written from now on.
+        """
+        if self._tagged:
+            for buffer, source in receives:
+                if buffer.numel():
+                    handle = self._start_receive(as_bytes(buffer), source)
+                    self._expected[source].append(handle)
 
     def exchange(self, sends=(), receives=()):
         """Start the messages of one step; return handles that ``wait()`` for the received ones.
@@ -89,10 +103,7 @@ class Messages:
         if not self._tagged:
             raise RuntimeError("the virtual clock runs on gloo: on nccl measure the wall time")
         clock.stop()
-        handles = [
-            _TimedReceive(self, clock, data, source, self._receive(data, source))
-            for data, source in receives
-        ]
+        handles = [self._receive(data, source) for data, source in receives]
         for data, to in sends:
             start = clock.depart(data.numel(), *self._ranks(self.rank, to))
             self._sends.append(self._send(data, to))
@@ -111,6 +122,17 @@ class Messages:
         return self._group.send([data], to, tag)
 
     def _receive(self, data, source):
+        if self._expected[source]:
+            return self._expected[source].popleft()
+        return self._start_receive(data, source)
+
+    def _start_receive(self, data, source):
+        clock = virtual.current()
+        if clock is not None:
+            return _TimedReceive(self, clock, data, source)
+        return self._post(data, source)
+
+    def _post(self, data, source):
         tag = self._tag + self._received[source]
         self._received[source] += 1
         return self._group.recv([data], source, tag)
@@ -126,12 +148,13 @@ class Messages:
 class _TimedReceive:
     """A receive on the virtual clock."""
 
-    def __init__(self, messages, clock, data, source, work):
-        self._clock, self._size, self._work = clock, data.numel(), work
+    def __init__(self, messages, clock, data, source):
+        self._clock, self._size = clock, data.numel()
         self._ends = messages._ranks(source, messages.rank)
         self._posted = clock.now
+        self._work = messages._post(data, source)
         self._sender_start = torch.empty(1, dtype=torch.float64)
-        self._second = messages._receive(as_bytes(self._sender_start), source)
+        self._second = messages._post(as_bytes(self._sender_start), source)
 
     def wait(self):
         self._clock.stop()
@@ -152,6 +175,10 @@ class Among:
         self._members = members
         self.size = len(members)
         self.rank = members.index(messages.rank)
+
+    def expect(self, receives):
+        """As :meth:`Messages.expect`, with ranks of this subset."""
+        self._messages.expect([(buffer, self._members[source]) for buffer, source in receives])
 
     def exchange(self, sends=(), receives=()):
         """As :meth:`Messages.exchange`, with ranks of this subset."""

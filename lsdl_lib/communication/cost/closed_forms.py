@@ -11,6 +11,7 @@ Sources: Thakur, Rabenseifner & Gropp 2005 (tables 1-2); Patarasuk & Yuan 2009 (
 from math import ceil, log2
 
 from lsdl_lib.communication.collectives.doubling import largest_power_of_two
+from lsdl_lib.communication.collectives.pipelined import segments
 from lsdl_lib.communication.collectives.torus import checked_width, squarest_width
 from lsdl_lib.communication.cost.links import Link
 
@@ -32,6 +33,15 @@ def star_all_reduce(p, n, link):
 def ring_all_reduce(p, n, link):
     """2 (p-1) alpha + 2 (p-1)/p n beta + (p-1)/p n gamma."""
     return 2 * (p - 1) * link.seconds(n / p) + (p - 1) / p * n * link.gamma
+
+
+def pipelined_all_reduce(p, n, link):
+    """2 (p-1) (m alpha + n/p beta); m > 1 segments a chunk, each reduced while the next arrives.
+
+    With one segment a chunk it is the ring.
+    """
+    m = segments(p, n)
+    return ring_all_reduce(p, n, link) if m == 1 else 2 * (p - 1) * m * link.seconds(n / p / m)
 
 
 def doubling_all_reduce(p, n, link):

@@ -7,6 +7,7 @@ pieces of all ranks together; for all-to-all one rank's list. The root, if any, 
 """
 
 from lsdl_lib.communication.collectives.doubling import largest_power_of_two
+from lsdl_lib.communication.collectives.pipelined import segments
 from lsdl_lib.communication.collectives.scatter import subtree
 from lsdl_lib.communication.collectives.torus import checked_width, squarest_width
 
@@ -34,6 +35,12 @@ def ring_all_gather(p, n):
 def ring_all_reduce(p, n):
     """2 (p-1) messages of n/p."""
     return _sum(ring_all_gather(p, n), ring_all_gather(p, n))
+
+
+def pipelined_all_reduce(p, n):
+    """2 (p-1) m messages, 2 (p-1)/p n bytes; m segments a chunk."""
+    (_, sent), *_ = ring_all_reduce(p, n)
+    return [(2 * (p - 1) * segments(p, n), sent)] * p
 
 
 def ring_broadcast(p, n):
@@ -118,6 +125,7 @@ COUNTS = {
     "tree_reduce": tree_reduce,
     "star_all_reduce": star_all_reduce,
     "ring_all_reduce": ring_all_reduce,
+    "pipelined_all_reduce": pipelined_all_reduce,
     "doubling_all_reduce": doubling_all_reduce,
     "halving_all_reduce": halving_all_reduce,
     "tree_all_reduce": tree_all_reduce,
