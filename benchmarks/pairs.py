@@ -101,7 +101,8 @@ def report(name, result, *, folder=FOLDER, **facts):
         name: what was compared with what.
         result: what :func:`paired` returned.
         folder: where the record goes.
-        facts: what a reader must know to read it: ranks, bytes, backend, ...
+        facts: what a reader must know to read it: ranks, bytes, backend, ...; a dict goes into the
+            record alone.
     """
     record = {
         "name": name,
@@ -115,7 +116,8 @@ def report(name, result, *, folder=FOLDER, **facts):
         "machine": machine(),
     }
     if on_main():
-        details = ", ".join(f"{key} {value}" for key, value in facts.items())
+        short = {key: value for key, value in facts.items() if not isinstance(value, dict)}
+        details = ", ".join(f"{key} {value}" for key, value in short.items())
         print(f"{name}{f' [{details}]' if details else ''}: {result}")
         words = re.sub(r"\W+", "-", f"{name} {details}".lower()).strip("-")
         path = Path(folder) / f"{words}.json"

@@ -47,8 +47,8 @@ def pipelined_steps(flat, reduce, messages, segment_bytes=SEGMENT_BYTES):
     coming = [piece[(rank - step - 2) % p][s] for step, s in turns]
     coming += [piece[(rank - step - 1) % p][s] for step, s in turns]
     # In the reduce-scatter half what arrives waits in a slot; in the all-gather half it is final.
-    slots = [torch.empty_like(piece[0][0]) for _ in range(min(WINDOW, len(turns)))]
-    arriving = [slots[t % WINDOW][: part.numel()] for t, part in enumerate(coming[: len(turns)])]
+    slots = flat.new_empty(min(WINDOW, len(turns)), piece[0][0].numel())
+    arriving = [slots[t % WINDOW, : part.numel()] for t, part in enumerate(coming[: len(turns)])]
     arriving += coming[len(turns) :]
 
     def start(t):
