@@ -4,8 +4,9 @@
 - ``python -m tools.execute --in-place --records book/records``: for authors (``make refresh``).
 
 ``LSDL_TIER`` chooses the size. Beside the records that the chapter's claims write, each chapter
-gets ``<records>/<chapter>.run.json``: tier, seconds, date, machine, versions. A chapter that fails
-is reported with its error; the others still run, and the exit status is 1.
+gets ``<records>/<chapter>.run.json``: tier, seconds, date, machine, versions; in place also the
+seconds of the smoke tier, run in a copy. A chapter that fails is reported with its error; the
+others still run, and the exit status is 1.
 """
 
 import argparse
@@ -13,6 +14,7 @@ import datetime
 import os
 import shutil
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -69,11 +71,25 @@ def stable_ids(notebook):
     return {model: f"{number:032x}" for number, model in enumerate(state, start=1)}
 
 
-def run_chapter(name, path, records_folder):
+def smoke_seconds(path):
+    """Execute a copy of a notebook at the smoke tier, keep nothing, and return the seconds."""
+    before = os.environ.get("LSDL_TIER")
+    os.environ["LSDL_TIER"] = "smoke"
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            return execute(shutil.copy(path, folder), folder)
+    finally:
+        os.environ.pop("LSDL_TIER")
+        if before is not None:
+            os.environ["LSDL_TIER"] = before
+
+
+def run_chapter(name, path, records_folder, with_smoke=False):
     """Execute a chapter with a line of progress; return True when it ran to its end."""
     print(f"{name} ", end="", flush=True)
     try:
         seconds = execute(path, records_folder)
+        smoke = {"smoke_seconds": round(smoke_seconds(path), 1)} if with_smoke else {}
     except nbclient.exceptions.CellExecutionError as error:
         print(f"failed\n{error}")
         return False
@@ -84,6 +100,7 @@ def run_chapter(name, path, records_folder):
         "chapter": name,
         "tier": tier(),
         "seconds": round(seconds, 1),
+        **smoke,
         "when": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "machine": bundle.machine(),
     }
@@ -113,7 +130,9 @@ def main(arguments=None):
     chapters = toc.chapters(book)
     print(f"Executing {len(chapters)} chapter(s) at the {tier()} tier.")
     failed = [
-        name for name, path in chapters.items() if not run_chapter(name, path, options.records)
+        name
+        for name, path in chapters.items()
+        if not run_chapter(name, path, options.records, with_smoke=options.in_place)
     ]
     if failed:
         print(f"Failed: {', '.join(failed)}", file=sys.stderr)

@@ -1,11 +1,12 @@
-"""The two pages that are made from the files: the map and the status page.
+"""What is made from the files: the map, the status page, and each chapter's line on its last run.
 
 ``python -m tools.pages`` writes them:
 
 - ``book/map.md``: each chapter, the modules that it imports, their tests, the papers that it cites;
-- ``book/status.md``: each chapter's last run, from ``book/records/<chapter>.run.json``.
+- ``book/status.md``: each chapter's last run, from ``book/records/<chapter>.run.json``;
+- in each notebook the line that begins ``**Running time**:``, from the same records.
 
-Both hold only what the committed files say, so the same files give the same pages on every machine.
+All hold only what the committed files say, so the same files give the same pages on every machine.
 """
 
 import ast
@@ -141,13 +142,52 @@ def status_page(chapters, book=toc.BOOK):
     )
 
 
+def running_time(name, book=toc.BOOK):
+    """Return the line that says how long a chapter takes at each tier, and what that was run on."""
+    path = Path(book) / "records" / f"{name}.run.json"
+    if not path.exists():
+        return "**Running time**: not yet run."
+    run = json.loads(path.read_text(encoding="utf-8"))
+    machine = run["machine"]
+    times = [f"{run['seconds']:.0f} s at the {run['tier']} tier"]
+    if "smoke_seconds" in run:
+        times.append(f"{run['smoke_seconds']:.0f} s at the smoke tier")
+    gpus = f"{len(machine['gpus'])} GPUs" if machine["gpus"] else "no GPU"
+    torch = machine["versions"]["torch"].partition("+")[0]
+    where = f"{machine['cores']} cores, {gpus}, PyTorch {torch}"
+    newest = records.newest_gpu_run(name, Path(book) / "records")
+    on_gpus = f"verified {max(r['when'] for r in newest['claims'])}" if newest else "not yet run"
+    return (
+        f"**Running time**: {' and '.join(times)}, verified {run['when']} on {where}; "
+        f"gpu tier {on_gpus}."
+    )
+
+
+def with_running_time(text, line):
+    """Return a notebook's JSON with its line on the running time replaced.
+
+    Raises:
+        ValueError: it has not exactly one.
+    """
+    found, count = re.subn(r'"\*\*Running time\*\*:[^"\\]*', lambda _: '"' + line, text)
+    if count != 1:
+        raise ValueError(f"{count} lines begin with **Running time**: in a notebook, give it one")
+    return found
+
+
 def pages(root=toc.ROOT):
-    """Return ``{path: text}`` of the generated pages of the book at ``root``."""
+    """Return ``{path: text}`` of what is generated in the book at ``root``."""
     book = Path(root) / "book"
-    chapters = [read_chapter(name, path, root) for name, path in toc.chapters(book).items()]
+    notebooks = toc.chapters(book)
+    chapters = [read_chapter(name, path, root) for name, path in notebooks.items()]
     return {
         book / "map.md": map_page(chapters, root),
         book / "status.md": status_page(chapters, book),
+    } | {
+        Path(path): with_running_time(
+            Path(path).read_text(encoding="utf-8"), running_time(name, book)
+        )
+        for name, path in notebooks.items()
     }
 
 

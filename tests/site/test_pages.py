@@ -120,6 +120,7 @@ def test_status_says_when_and_on_what_a_chapter_ran(tmp_path):
     run = {
         "tier": "laptop",
         "seconds": 41.4,
+        "smoke_seconds": 6.9,
         "when": "2026-01-01",
         "machine": {
             "gpus": [],
@@ -143,3 +144,17 @@ def test_status_says_when_and_on_what_a_chapter_ran(tmp_path):
         "| Linux x86_64, 2 cores, Python 3.11.9, PyTorch 2.13.0 | 2026-01-01 "
         "| nccl, 8 ranks, wall clock, 2026-01-02 |"
     )
+    assert pages.running_time("memory/zero", tmp_path) == (
+        "**Running time**: 41 s at the laptop tier and 7 s at the smoke tier, verified 2026-01-01 "
+        "on 2 cores, no GPU, PyTorch 2.13.0; gpu tier verified 2026-01-02."
+    )
+
+
+def test_the_line_on_the_running_time_is_replaced_in_place(tmp_path):
+    line = pages.running_time("memory/zero", tmp_path)
+    assert line == "**Running time**: not yet run."
+    text = json.dumps({"source": ["# T\n", "**Running time**: (by the run)\n", "```"]}, indent=1)
+    expected = {"source": ["# T\n", line + "\n", "```"]}
+    assert json.loads(pages.with_running_time(text, line)) == expected
+    with pytest.raises(ValueError, match="0 lines begin with"):
+        pages.with_running_time("{}", line)
