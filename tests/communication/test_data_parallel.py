@@ -258,6 +258,47 @@ def test_case_56_gradients_agree_at_each_of_three_accumulated_steps():
         assert set(found.values()) == {(6.0, 7.0, 8.0)}
 
 
+def test_case_58_ranks_with_fewer_batches_follow_the_others():
+    """Rank 0 has three batches, rank 1 two: the third average is over rank 0 alone."""
+
+    def check(version):
+        rank = dist.get_rank()
+        model = version(line(), **({} if version is NaiveDataParallel else SMALL))
+        optimizer, seen = torch.optim.SGD(model.parameters(), lr=1.0), []
+        with model.join():
+            for x in (1.0, 2.0, 3.0)[: 3 - rank]:
+                optimizer.zero_grad()
+                model(torch.tensor([[x * (rank + 1)]])).sum().backward()
+                seen.append(gradient(model))
+                optimizer.step()
+        optimizer.zero_grad()
+        model(torch.tensor([[rank + 1.0]])).sum().backward()
+        return seen, gradient(model), model.module.weight.item()
+
+    zero, one = every_version(check)
+    for found in zero.values():
+        assert found == ([1.5, 3.0, 3.0], 1.5, -7.5)
+    for found in one.values():
+        assert found == ([1.5, 3.0], 1.5, -7.5)
+
+
+def test_case_59_sparse_gradients_and_a_rank_that_has_none():
+    def check(version):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Embedding(6, 1, padding_idx=0, sparse=True), nn.Linear(1, 1))
+        with torch.no_grad():
+            model[1].weight.fill_(1.0)
+        wrapped = version(model)
+        rows = torch.tensor([0]) if dist.get_rank() == 0 else torch.tensor([2, 5, 5])
+        wrapped(rows).sum().backward()
+        table = model[0].weight.grad
+        return table.is_sparse, table.to_dense().flatten().tolist(), model[1].bias.grad.item()
+
+    for found in every_version(check):
+        for result in found.values():
+            assert result == (True, [0.0, 0.0, 0.5, 0.0, 0.0, 1.0], 2.0)
+
+
 def test_case_60_models_in_another_order_are_refused_on_all_ranks():
     def check(version):
         names = ["a", "b"] if dist.get_rank() == 0 else ["b", "a"]

@@ -44,15 +44,15 @@ def _first_difference(one, two, rank_one, rank_two):
     raise AssertionError("the lists are equal, their digests are not")
 
 
-def broadcast_tensors(tensors, group):
-    """Give every rank of ``group`` the values of its first rank, in place."""
+def broadcast_tensors(tensors, group, place=0):
+    """Give every rank of ``group`` the values of the rank at ``place``, in place."""
     for tensor in tensors:
         data = tensor.detach()
         if data.is_contiguous():
-            dist.broadcast(data, group=group, group_src=0)
+            dist.broadcast(data, group=group, group_src=place)
         else:  # gloo would send the raw storage of a strided view
             copy = data.contiguous()
-            dist.broadcast(copy, group=group, group_src=0)
+            dist.broadcast(copy, group=group, group_src=place)
             data.copy_(copy)
 
 

@@ -33,7 +33,9 @@ class BucketedDataParallel(DataParallel):
         **options,
     ):
         super().__init__(module, group, **options)
-        self.buckets = make_buckets(self.parameters_, bucket_mb, first_bucket_mb)
+        self.buckets = make_buckets(
+            self.parameters_, bucket_mb, first_bucket_mb, leave_out=self.sparse
+        )
         self._all_reduce = all_reduce
         self._hook = None
 
@@ -59,12 +61,13 @@ class BucketedDataParallel(DataParallel):
         handles = [self.start(bucket) for bucket in self.buckets]
         for bucket, handle in zip(self.buckets, handles):
             self.finish(bucket, handle)
+        self.average_sparse()
 
     def fill(self, index, view):
         """Move a parameter's gradient to its place in the bucket, scaled for the sum."""
         parameter = self.parameters_[index]
         # A hook gets plain gradients. Otherwise they are divided before the sum could overflow.
-        scale = 1.0 if self._hook else 1.0 / dist.get_world_size(self.group)
+        scale = 1.0 if self._hook else 1.0 / self.averaged_over
         if parameter.grad is None:
             view.zero_()
         elif parameter.grad.data_ptr() != view.data_ptr() or not view.numel():

@@ -62,13 +62,14 @@ class Bucket:
         return self._last
 
 
-def make_buckets(parameters, bucket_mb=BUCKET_MB, first_bucket_mb=FIRST_BUCKET_MB):
+def make_buckets(parameters, bucket_mb=BUCKET_MB, first_bucket_mb=FIRST_BUCKET_MB, leave_out=()):
     """Return the :class:`Bucket` list for parameters in order of registration.
 
     Args:
         parameters: each goes whole into one bucket, with others of its type and device.
         bucket_mb: most MiB of a bucket, unless a single parameter is larger.
         first_bucket_mb: the same of the first bucket.
+        leave_out: indices of parameters that go into no bucket.
 
     Raises:
         ValueError: a size is not above 0.
@@ -78,6 +79,8 @@ def make_buckets(parameters, bucket_mb=BUCKET_MB, first_bucket_mb=FIRST_BUCKET_M
             raise ValueError(f"{name}={size!r}: give MiB above 0")
     filled, open_, kind = [], [], None
     for index in reversed(range(len(parameters))):
+        if index in leave_out:
+            continue
         parameter = parameters[index]
         limit = 2**20 * (first_bucket_mb if not filled else bucket_mb)
         used = sum(_bytes(parameters[i]) for i in open_)
@@ -86,7 +89,8 @@ def make_buckets(parameters, bucket_mb=BUCKET_MB, first_bucket_mb=FIRST_BUCKET_M
             open_ = []
         open_.append(index)
         kind = _kind(parameter)
-    filled.append(open_)
+    if open_:
+        filled.append(open_)
     return [
         Bucket(number, number == len(filled) - 1, indices, [parameters[i] for i in indices])
         for number, indices in enumerate(filled)

@@ -27,11 +27,11 @@ class NaiveDataParallel(DataParallel):
 
     def average(self, missing):
         """Average one gradient after the other, in order of registration."""
-        p = dist.get_world_size(self.group)
-        for index in missing:
-            parameter = self.parameters_[index]
+        for index, parameter in enumerate(self.parameters_):
+            if index in self.sparse:
+                continue
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
-        for parameter in self.parameters_:
-            parameter.grad.div_(p)  # before the sum, which could overflow
+            parameter.grad.div_(self.averaged_over)  # before the sum, which could overflow
             self._all_reduce(parameter.grad, group=self.group)
+        self.average_sparse()

@@ -33,6 +33,8 @@ class OverlappedDataParallel(BucketedDataParallel):
 
     def gradient_ready(self, index):
         """Put the gradient in its bucket, and start the buckets whose turn it is."""
+        if index in self.sparse:
+            return
         number, view = self._place[index]
         self.fill(index, view)
         self._waiting_for[number] -= 1
@@ -44,6 +46,7 @@ class OverlappedDataParallel(BucketedDataParallel):
             self.gradient_ready(index)
         for bucket, handle in zip(self.buckets, self._handles, strict=True):
             self.finish(bucket, handle)
+        self.average_sparse()
 
     def _start_those_in_turn(self):
         while (turn := len(self._handles)) < len(self.buckets) and not self._waiting_for[turn]:

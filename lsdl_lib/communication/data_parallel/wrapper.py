@@ -40,6 +40,8 @@ class DataParallel(nn.Module):
         group: the process group.
         names: of the parameters that are trained, a tied one once, in order of registration.
         parameters_: these parameters.
+        sparse: indices of those with sparse gradients (``nn.Embedding(sparse=True)``).
+        averaged_over: number of ranks that gradients are averaged over.
 
     Args:
         module: the model, on this rank's device; rank 0's values are sent to all.
@@ -66,7 +68,14 @@ class DataParallel(nn.Module):
         broadcast_tensors(tensors_of(module), self.group)
         self.names, self.parameters_ = list(trained), list(trained.values())
         self._unused, self._broadcast_buffers = unused, broadcast_buffers
-        self._synchronize = True
+        # Gradients of tables that only some rows of a batch touch; torch names such modules' flag.
+        self.sparse = {
+            index
+            for index, parameter in enumerate(self.parameters_)
+            if any(parameter is one for one in _sparse_parameters(module))
+        }
+        self.averaged_over = dist.get_world_size(self.group)
+        self._synchronize, self._joining = True, False
         self._task = None  # the backward pass that is running
         self._ready = set()
         for index, parameter in enumerate(self.parameters_):
@@ -74,7 +83,7 @@ class DataParallel(nn.Module):
 
     def forward(self, *args, **kwargs):
         """Return what the model returns."""
-        if self.training and self._broadcast_buffers:
+        if self.training and self._broadcast_buffers and not self._joining:
             broadcast_tensors(self.module.buffers(), self.group)
         return self.module(*args, **kwargs)
 
@@ -86,6 +95,54 @@ class DataParallel(nn.Module):
             yield
         finally:
             self._synchronize = before
+
+    @contextlib.contextmanager
+    def join(self):
+        """Let ranks have different numbers of batches: train in the body, all ranks alike.
+
+        A rank that leaves the body follows the others' backward passes without a gradient of its
+        own. Averages are then over the ranks that have a batch. When the last rank has left, all
+        get its parameters and buffers. Each pass costs one small message more; running statistics
+        are not sent inside. An optimizer's state is not sent either: it misses the steps that its
+        rank did not take.
+        """
+        self._joining = True
+        try:
+            yield
+            self._follow()
+        finally:
+            self._joining, self.averaged_over = False, dist.get_world_size(self.group)
+
+    def _follow(self):
+        """Take part in the other ranks' averages until no rank has a batch left."""
+        last = 0
+        while active := self._active(False):
+            last = active[0]
+            self.averaged_over = len(active)
+            for parameter in self.parameters_:
+                parameter.grad = None
+            self.begin()
+            self.average(range(len(self.parameters_)))
+        broadcast_tensors(tensors_of(self.module), self.group, last)
+
+    def _active(self, have_a_batch):
+        """Return the places in the group of the ranks that have a batch."""
+        device = self.parameters_[0].device
+        flags = torch.zeros(dist.get_world_size(self.group), device=device)
+        flags[dist.get_rank(self.group)] = float(have_a_batch)
+        dist.all_reduce(flags, group=self.group)
+        return flags.nonzero().flatten().tolist()
+
+    def average_sparse(self):
+        """Average the sparse gradients, one by one."""
+        for index in sorted(self.sparse):
+            parameter = self.parameters_[index]
+            if parameter.grad is None:
+                kind = {"dtype": parameter.dtype, "device": parameter.device}
+                parameter.grad = torch.sparse_coo_tensor(size=parameter.shape, **kind)
+            total = (parameter.grad / self.averaged_over).coalesce()
+            dist.all_reduce(total, group=self.group)
+            parameter.grad = total
 
     def gradient_ready(self, index):
         """Parameter ``index`` has its gradient of this backward pass. Subclasses may start here."""
@@ -104,6 +161,8 @@ class DataParallel(nn.Module):
         task = torch._C._current_graph_task_id()
         if task != self._task:  # the first gradient of a pass, or the last pass failed half-way
             self._task, self._ready = task, set()
+            if self._joining:
+                self.averaged_over = len(self._active(True))
             self.begin()
             Variable._execution_engine.queue_callback(self._on_end)
         self._ready.add(index)
@@ -116,10 +175,15 @@ class DataParallel(nn.Module):
         self._task = None
         missing = [i for i in range(len(self.parameters_)) if i not in self._ready]
         # Averaged in any case, so that no other rank waits for this one.
-        self.average(missing)
+        with torch.no_grad():
+            self.average(missing)
         if missing and self._unused == "error":
             names = ", ".join(self.names[i] for i in missing)
             raise RuntimeError(
                 f"no gradient for {names}: the loss does not depend on them. Freeze them "
                 "(requires_grad_(False)), or pass unused='zero'"
             )
+
+
+def _sparse_parameters(module):
+    return [part.weight for part in module.modules() if getattr(part, "sparse", False)]
