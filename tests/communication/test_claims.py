@@ -140,8 +140,8 @@ RUNS = {
         ),
         Mutation(
             OURS + "calling.py",
-            "self._clock.lift(self._beside.now)",
-            "self._clock.now += self._beside.now",
+            "self._clock.join(self._beside)",
+            "self._clock.now += self._beside.now; self._clock.join(self._beside)",
             ("in the background: virtual time",),
         ),
     ],
