@@ -23,6 +23,11 @@ def test_a_latency_is_never_negative():
     assert fit_line((100, 200), (1.0, 3.0))[0] == 0.0
 
 
+def test_bytes_always_cost_something():
+    alpha, beta = fit_line((100, 200), (3.0, 2.0))  # noise: the larger was faster
+    assert (alpha, beta) == (2.0, 2.0 / 200)
+
+
 def test_pieces_meet_the_measured_times_and_go_on_as_the_last_piece_does():
     link = MeasuredLink((100, 200, 400), (1.0, 2.0, 8.0))
     at = {0: 1.0, 100: 1.0, 150: 1.5, 200: 2.0, 300: 5.0, 400: 8.0, 500: 11.0}

@@ -100,7 +100,11 @@ def swap(sizes, rounds, group=None):
 
 
 def fit_line(sizes, seconds):
-    """Return (alpha, beta) >= 0 that minimize the sum of ((alpha + n beta) / seconds - 1)^2."""
+    """Return (alpha, beta) that minimize the sum of ((alpha + n beta) / seconds - 1)^2.
+
+    alpha is at least 0 and beta above 0. Where noise hides that bytes cost anything, beta is what
+    the measurements allow at most: all of the largest message's time, for its bytes.
+    """
     n = torch.tensor(sizes, dtype=torch.float64)
     t = torch.tensor(seconds, dtype=torch.float64)
     matrix = torch.stack([1 / t, n / t], dim=1)
@@ -109,7 +113,9 @@ def fit_line(sizes, seconds):
     )
     if alpha < 0:  # the best line through the origin then
         alpha, beta = 0.0, ((n / t).sum() / ((n / t) ** 2).sum()).item()
-    return alpha, max(beta, 0.0)
+    if beta <= 0:
+        alpha, beta = t.min().item(), (t[n.argmax()] / n.max()).item()
+    return alpha, beta
 
 
 def reduction_seconds_a_byte(n_bytes=2**24, repeats=11):
