@@ -1,0 +1,1 @@
+"""Studies of the communication chapters: each module is one sweep, run by one command."""
