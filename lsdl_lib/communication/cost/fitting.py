@@ -73,10 +73,11 @@ def fit_link(sizes=SIZES, *, rounds=30, timeout=300.0):
 def fit_here(sizes=SIZES, rounds=30, group=None):
     """Run on the two ranks of ``group``: return the :class:`Fit`, the same on both ranks."""
     sizes = tuple(sorted(set(sizes)))
-    found = [swap(sizes, rounds, group), reduction_seconds_a_byte()]
-    dist.broadcast_object_list(found, group=group, group_src=0)
-    seconds, gamma = found
-    return Fit(Link(*fit_line(sizes, seconds), gamma), sizes, tuple(seconds))
+    seconds, gamma = swap(sizes, rounds, group), reduction_seconds_a_byte()
+    # One rank's fit for both: their medians differ, and even the same least squares may in a bit.
+    fit = [Fit(Link(*fit_line(sizes, seconds), gamma), sizes, tuple(seconds))]
+    dist.broadcast_object_list(fit, group=group, group_src=0)
+    return fit[0]
 
 
 def swap(sizes, rounds, group=None):
