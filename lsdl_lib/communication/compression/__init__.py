@@ -1,0 +1,1 @@
+"""Compression: fewer bytes for a gradient, and what that costs in quality."""
