@@ -31,9 +31,8 @@ def check_exercise(checker, solution, *, ranks=2, timeout=60.0):
 
     Args:
         checker: a function of the solution that runs inside ``launch`` and raises AssertionError,
-        with a
-            text that helps, where the solution is wrong. Its name, without ``check_``, names the
-            exercise.
+            with a text that helps, where the solution is wrong. Its name, without ``check_``,
+            names the exercise.
         solution: the reader's function (or class).
         ranks: number of ranks, at least 1.
         timeout: seconds; a solution that deadlocks ends then.

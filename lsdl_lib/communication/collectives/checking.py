@@ -85,11 +85,12 @@ def agree(
         return  # a rank outside the group is refused a little later
     group = group if group is not None else dist.group.WORLD
     members = dist.get_process_group_ranks(group)
-    messages = _Comparison(group)
+    tensors = [*_listed(tensor), *_listed(gives), *_listed(takes)]
+    messages = _Comparison(group, tensors[0].device if tensors else None)
     name, options = _name(collective)
     mine = Call(
         name,
-        given=_in_words(tensor, [*_listed(tensor), *_listed(gives), *_listed(takes)]),
+        given=_in_words(tensor, tensors),
         op=str(op).removeprefix("RedOpType.") if op is not None else "",
         root=str(root) if root is not None else "",
         options=options,
@@ -106,12 +107,11 @@ def agree(
 class _Comparison(Messages):
     """The messages that bring every rank's :class:`Call` to all."""
 
-    def __init__(self, group):
+    def __init__(self, group, device):
         super().__init__(group)
         self.number = (self._tag - _FIRST_TAG) // _TAGS_A_CALL + 1
         self._tag = _TAG
-        nccl = dist.get_backend(group) == "nccl"
-        self._device = torch.device("cuda", torch.cuda.current_device()) if nccl else "cpu"
+        self._device = device  # of the data: nccl carries nothing else
 
     def all_gather(self, call):
         """Return the calls of all ranks, in the order of the group."""
