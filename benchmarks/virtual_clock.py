@@ -140,13 +140,10 @@ if __name__ == "__main__":
             arguments = names, BYTES[name]
             fit, found = launch(against_wall, *arguments, ranks=2, threads=1, timeout=600)[0]
         print(f"{name}: fitted {fit.link.gbit_s:.3f} Gbit/s, latency {fit.link.alpha * 1e6:.0f} us")
-        fitted = {
-            "fitted_gbit_s": round(fit.link.gbit_s, 4),
-            "fitted_alpha_us": round(fit.link.alpha * 1e6),
-        }
+        fitted = {"gbit_s": round(fit.link.gbit_s, 4), "alpha_us": round(fit.link.alpha * 1e6)}
         for work, (virtual, wall) in found.items():
             what = f"virtual clock over wall clock, {work}"
-            tell(what, virtual, wall, network=name, ranks=2, **fitted)
+            tell(what, virtual, wall, network=name, ranks=2, link=fitted)
     virtual, walls = launch(one_core_against_two, 4_000_000, ranks=4, threads=1, timeout=600)[0]
     for work in virtual:
         tell(f"virtual clock, one core over two, {work}", *virtual[work], ranks=4)

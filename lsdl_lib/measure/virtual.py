@@ -13,9 +13,10 @@ of a rank advances by
 
   ``wait`` lifts the receiver's clock to the end, so work done between start and wait is overlap.
 
-This is how SMPI runs MPI programs on simulated machines (Degomme et al. 2017). Differences: a
-sender does not learn when its receiver was ready, so its own port is taken to be busy from its own
-start; and reductions cost the CPU time that they take here.
+SMPI runs MPI programs on simulated machines by the same principle, computing measured and the
+network modeled (Degomme et al. 2017); it folds all ranks into one process, and its network has
+contention. Here a sender does not learn when its receiver was ready, so its own port is taken to be
+busy from its own start; and reductions cost the CPU time that they take here.
 
 It follows the messages of ``lsdl_lib.communication``. Collectives of torch's own, while the clock
 runs, cost what ``collective_seconds`` says, from the latest rank's clock.
@@ -24,6 +25,7 @@ runs, cost what ``collective_seconds`` says, from the latest rank's clock.
 import contextlib
 import threading
 import time
+import warnings
 
 import torch
 import torch.distributed as dist
@@ -158,6 +160,12 @@ def _listener(clock, collective_seconds):
         name = NAMES[operator]
         if name in ("send", "recv") or getattr(busy, "yes", False) or current() is not clock:
             return lambda: None
+        if collective_seconds is None and "barrier" not in name:
+            warnings.warn(
+                f"torch's own {name} takes no time on this virtual clock: give collective_seconds, "
+                "or call a collective of lsdl_lib.communication",
+                stacklevel=2,
+            )
         clock.stop()
         group = group_of(args)
         latest = torch.tensor([clock.now], dtype=torch.float64)

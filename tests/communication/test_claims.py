@@ -75,6 +75,7 @@ RUNS = {
                 "steps, vectors and sums of the table",
                 "steps on 32 ranks, simulated",
                 "steps, vectors, sums of the torus on 64 ranks",
+                "pipelined / plain ring",
             ),
         ),
         Mutation(

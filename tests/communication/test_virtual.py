@@ -5,6 +5,7 @@ tolerance of 5 % is above anything that the machine does.
 """
 
 import time
+import warnings
 
 import pytest
 import torch
@@ -115,6 +116,17 @@ def test_torchs_own_collectives_start_at_the_latest_rank_and_cost_what_was_said(
     for first, second in launch(run, ranks=2, threads=1, timeout=60):
         assert close(first, 0.3 + 1 + 8)
         assert close(second, 0.3 + 1 + 8 + 2 + 8)
+
+
+def test_a_collective_without_a_cost_warns():
+    def run():
+        with warnings.catch_warnings(record=True) as seen, virtual_clock(LINK):
+            dist.barrier()
+            dist.all_reduce(torch.ones(2))
+        return [str(warning.message) for warning in seen]
+
+    for (text,) in launch(run, ranks=2, threads=1, timeout=60):
+        assert text.startswith("torch's own all_reduce takes no time on this virtual clock")
 
 
 def test_links_of_two_levels_are_between_global_ranks():

@@ -76,6 +76,18 @@ RUNS = {
             ("GPT-2 small: tokens a rank",),
         ),
         Mutation(CELL, "first / again,", "again / first,", ("the first call on new memory",)),
+        Mutation(
+            CELL,
+            '[b["ratio"] for b in against_wall],',
+            '[2 * b["ratio"] for b in against_wall],',
+            ("stored benchmarks: virtual over wall",),
+        ),
+        Mutation(
+            CELL,
+            '[(work_of(v), v["ratio"], w["ratio"]) for v, w in pairs]',
+            '[(work_of(v), w["ratio"], v["ratio"]) for v, w in pairs]',
+            ("stored benchmarks: virtual time of 4 ranks",),
+        ),
         Mutation(CELL, "by_rows / by_strip,", "by_strip / by_rows,", ("16 rows one by one",)),
         Mutation(
             CELL,

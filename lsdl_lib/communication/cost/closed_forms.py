@@ -148,6 +148,9 @@ def crossover_bytes(p, link):
     n* = alpha (2 (p-1) - lg p) / (beta (lg p - 2 (p-1)/p))       p a power of two above 2
     """
     if p != largest_power_of_two(p) or p < 4:
-        raise ValueError(f"p={p}: give a power of two of at least 4; below, the ring always wins")
+        raise ValueError(
+            f"p={p}: give a power of two of at least 4; two ranks never gain by the ring, "
+            "and other numbers need the folds"
+        )
     lg = log2(p)
     return link.alpha * (2 * (p - 1) - lg) / (link.beta * (lg - 2 * (p - 1) / p))
