@@ -71,7 +71,7 @@ def play(chapter, mutations, folder, cells=()):
         cells: code cells to run, from 1, with the earlier ones that they need; none: all.
     """
     skip = shutil.ignore_patterns("__pycache__", "*.ipynb", "_static")
-    for name in ("lsdl_lib", "tools", "book"):
+    for name in ("lsdl_lib", "tools", "book", "benchmarks"):
         shutil.copytree(ROOT / name, folder / name, ignore=skip)
     notebook = nbformat.read(ROOT / "book" / f"{chapter}.ipynb", as_version=4)
     for mutation in mutations:
