@@ -207,6 +207,8 @@ def start_script(tmp_path, guard="", function="work"):
         text=True,
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": os.getcwd()},
+        # A shell's background jobs, and what they start, ignore interrupts; this script must not.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 
