@@ -7,19 +7,13 @@ import torch
 
 from lsdl_lib import launch
 from lsdl_lib.communication import collectives
-from lsdl_lib.communication.collectives import doubling, halving, ring, star, torus, tree
+from lsdl_lib.communication.collectives import torus
 from lsdl_lib.communication.cost import Link, TwoLevels, closed_forms, counts, simulate
+from lsdl_lib.communication.studies.all_reduce_scale import STEPS
 from lsdl_lib.measure import traffic
 from tests.communication import checks
 
 LINK = Link(alpha=1e-3, beta=1e-6, gamma=3e-7)
-STEPS = {
-    "star": star.star_steps,
-    "ring": ring.ring_steps,
-    "doubling": doubling.doubling_steps,
-    "halving": halving.halving_steps,
-    "tree": tree.tree_steps,
-}
 
 
 def vectors(p, n):

@@ -15,17 +15,15 @@ from lsdl_lib import launch
 from lsdl_lib.communication.collectives import (
     all_to_all,
     broadcast,
-    doubling,
-    halving,
     reduce,
     ring,
     scatter,
-    star,
     torus,
     tree,
 )
 from lsdl_lib.communication.cost import Link, simulate
 from lsdl_lib.communication.cost.simulation import World, finish
+from lsdl_lib.communication.studies.all_reduce_scale import STEPS
 from tests.communication import checks
 
 LINK = Link(alpha=1e-3, beta=1e-6, gamma=3e-7)
@@ -33,13 +31,6 @@ LINK = Link(alpha=1e-3, beta=1e-6, gamma=3e-7)
 drawn = settings(max_examples=30, deadline=None, derandomize=True, database=None)
 ranks_ = st.integers(1, 64)
 elements_ = st.integers(0, 150)
-STEPS = {
-    "star": star.star_steps,
-    "ring": ring.ring_steps,
-    "doubling": doubling.doubling_steps,
-    "halving": halving.halving_steps,
-    "tree": tree.tree_steps,
-}
 
 
 def inputs(p, n):
