@@ -1,0 +1,123 @@
+"""The interface of all compressors: compress, decompress, aggregate, residual.
+
+A compressor C maps a vector to a message of fewer bytes and back. Ranks exchange messages and
+average what they say:
+
+    mean = 1/p sum over ranks r of C(v_r)
+    residual of rank r = v_r - C(v_r)
+
+Conserved: p mean + sum of the residuals = sum of the vectors. What is lost now is known; who adds
+the residual to the next vector (:mod:`error_feedback`) loses nothing in the long run.
+
+Messages cannot be added in flight as numbers can. So by default every rank gathers all messages
+and decompresses them itself, in rank order: the mean is the same on every rank, bit by bit.
+"""
+
+from math import prod
+
+import torch
+
+
+class Compressor:
+    """Base of the compressors. A subclass gives ``compress`` and ``decompress``.
+
+    Attributes:
+        unbiased: the expectation of ``decompress(compress(v))`` over its random numbers is v.
+        by_tensor: compresses each tensor of a bucket on its own (a scale a layer, a matrix), and
+            not the whole bucket as one vector.
+        same_size: the sizes of a message depend on the vector's size alone, so that ranks need not
+            tell each other.
+    """
+
+    unbiased = False
+    by_tensor = False
+    same_size = True
+
+    def compress(self, vector, key=0):
+        """Return the message for a vector.
+
+        Args:
+            vector: (n,) floats, or a tensor of any shape where ``by_tensor``; not changed.
+            key: names the vector from step to step, for compressors with a state.
+
+        Returns:
+            Tuple of tensors: what travels, packed.
+        """
+        raise NotImplementedError
+
+    def decompress(self, message, like):
+        """Return what a message says, a new tensor of the shape and type of ``like``."""
+        raise NotImplementedError
+
+    def aggregate(self, vector, peers, key=0, shapes=None):
+        """Average over ranks what their vectors' messages say.
+
+        Args:
+            vector: (n,) floats, of the same size and type on every rank; not changed.
+            peers: :class:`lsdl_lib.communication.compression.Peers`.
+            key: names the vector from step to step.
+            shapes: of the tensors that lie one behind the other in the vector; None: it is one.
+
+        Returns:
+            (mean, residual), both (n,): the average, the same on every rank, and what was lost of
+            this rank's vector.
+        """
+        parts = self.parts(vector, key, shapes)
+        messages = [self.compress(part, name) for name, part in parts]
+        lengths = [len(message) for message in messages]
+        payload = tuple(tensor for message in messages for tensor in message)
+        mean, own = torch.zeros_like(vector), None
+        gathered = peers.gather(payload, self.same_size) if payload else [()] * peers.size
+        for place, everything in enumerate(gathered):
+            said = torch.empty_like(vector)
+            pieces = iter(everything)
+            for (_, part), length, out in zip(parts, lengths, self.parts(said, key, shapes)):
+                message = tuple(next(pieces) for _ in range(length))
+                out[1].copy_(self.decompress(message, part))
+            own = said if place == peers.rank else own
+            mean.add_(said, alpha=1 / peers.size)
+        return mean, vector - own
+
+    def parts(self, vector, key, shapes):
+        """Return [(key, view of the vector)]: what ``compress`` is called with."""
+        if not self.by_tensor:
+            return [(key, vector)]
+        shapes = [vector.shape] if shapes is None else shapes
+        views = vector.split([prod(shape) for shape in shapes])
+        return [
+            ((key, place), view.view(shape))
+            for place, (view, shape) in enumerate(zip(views, shapes, strict=True))
+        ]
+
+    def forget(self, key):
+        """Drop what is kept for a vector, and for its tensors: it holds other ones from now on."""
+
+    def state_dict(self):
+        """Return what must be saved to go on as if never stopped; empty where there is no state."""
+        return {}
+
+    def load_state_dict(self, state):
+        """Go on from what ``state_dict`` returned."""
+
+
+class Exact(Compressor):
+    """Sends everything as it is: the degenerate case of all compressors, and their baseline."""
+
+    unbiased = True
+
+    def compress(self, vector, key=0):
+        """Return the vector itself."""
+        return (vector,)
+
+    def decompress(self, message, like):
+        """Return the vector."""
+        return message[0].view_as(like)
+
+    def aggregate(self, vector, peers, key=0, shapes=None):
+        """Average with an all-reduce: numbers can be added on the way."""
+        return peers.mean_(vector.clone()), torch.zeros_like(vector)
+
+
+def message_bytes(message):
+    """Return the bytes of a message."""
+    return sum(part.numel() * part.element_size() for part in message)
