@@ -54,7 +54,7 @@ class CompressionState:
         contents = [id(parameter) for parameter in parameters]
         changed = self._contents.setdefault(key, contents) != contents
         self._contents[key] = contents
-        result = Averaging(vector.device)
+        result = Averaging(vector)
 
         def average():
             if changed:
@@ -96,19 +96,19 @@ def compression_hook(state, bucket):
 class Averaging(torch.futures.Future):
     """The future of a bucket's average; on the virtual clock, waiting for it takes its time."""
 
-    def __new__(cls, device):
-        """Make a future that orders streams where the device has them."""
-        return super().__new__(cls, devices=None if device.type == "cpu" else [device])
+    def __new__(cls, vector):
+        """Make a future that orders streams, where the vector's device has them."""
+        return super().__new__(cls, devices=_streaming_devices(vector))
 
-    def __init__(self, device):
-        super().__init__(devices=None if device.type == "cpu" else [device])
+    def __init__(self, vector):
+        super().__init__(devices=_streaming_devices(vector))
         self.clock = virtual.current()
         self.beside = self.clock.fork() if self.clock else None
         self._stream = None
-        if device.type == "cuda":
+        if vector.is_cuda:
             # The gradients are complete where the stream of backward is now.
-            self._stream = torch.cuda.Stream(device)
-            self._stream.wait_stream(torch.cuda.current_stream(device))
+            self._stream = torch.cuda.Stream(vector.device)
+            self._stream.wait_stream(torch.cuda.current_stream(vector.device))
 
     def settle(self, average):
         """Compute the average and make it this future's value, or its error."""
@@ -127,3 +127,7 @@ class Averaging(torch.futures.Future):
         self.clock.join(self.beside)
         self.clock = None
         return value
+
+
+def _streaming_devices(vector):
+    return [vector.device] if vector.is_cuda else None
