@@ -27,11 +27,13 @@ class Compressor:
             not the whole bucket as one vector.
         same_size: the sizes of a message depend on the vector's size alone, so that ranks need not
             tell each other.
+        has_residual: what ``aggregate`` loses may be added to the next vector.
     """
 
     unbiased = False
     by_tensor = False
     same_size = True
+    has_residual = True
 
     def compress(self, vector, key=0):
         """Return the message for a vector.

@@ -24,9 +24,20 @@ class ErrorFeedback(Compressor):
     """A compressor with memory around any other.
 
     The error of a vector whose size or type has changed starts at 0 again.
+
+    Raises:
+        ValueError: what the other loses may not be added to the next vector: a vote, or a
+            compressor that has error feedback already.
     """
 
+    has_residual = False  # it is in the memory, and would be added twice
+
     def __init__(self, inner):
+        if not inner.has_residual:
+            raise ValueError(
+                f"error feedback around {type(inner).__name__}: its residual may not be added to "
+                "the next vector; use it as it is, or another compressor"
+            )
         self.inner = inner
         self.errors = {}  # key -> (n,)
         self.by_tensor, self.same_size = inner.by_tensor, inner.same_size
