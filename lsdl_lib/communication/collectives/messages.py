@@ -86,9 +86,10 @@ class Messages:
             works = self._together(sends, receives)
             self._sends += works
             return works
-        handles = [self._receive(data, source) for data, source in receives]
+        # Sends first: most then find no receive yet, and gloo's thread moves their bytes when there
+        # is one. A send that finds its receive writes here, and shares the socket with that thread.
         self._sends += [self._send(data, to) for data, to in sends]
-        return handles
+        return [self._receive(data, source) for data, source in receives]
 
     def finish(self):
         """Wait until every send has left its buffer."""
