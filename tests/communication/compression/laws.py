@@ -36,7 +36,7 @@ def gradients(shapes, dtype=torch.float32, rank=None, seed=0):
     """Normal numbers, others on every rank and for every seed. (n,)"""
     rank = dist.get_rank() if rank is None else rank
     numbers = np.random.default_rng([seed, rank]).standard_normal(size_of(shapes))
-    return torch.from_numpy(numbers).to(dtype)
+    return torch.tensor(numbers.tolist(), dtype=dtype)  # of no numbers, numpy has a stride of 0
 
 
 def of_all_ranks(tensor):
