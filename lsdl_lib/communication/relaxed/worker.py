@@ -12,6 +12,8 @@ weights. It pushes after every step and pulls after every step, as Dean et al. (
 experiments.
 """
 
+import contextlib
+
 from lsdl_lib.communication.relaxed.channel import (
     FAILED,
     GOODBYE,
@@ -71,8 +73,9 @@ class Worker:
     def __exit__(self, kind, error, trace):
         if error is not None:
             if not isinstance(error, ServerError):
-                self._send(FAILED)
-                self._wait_for_sends()
+                with contextlib.suppress(RuntimeError):  # the servers may be gone too
+                    self._send(FAILED)
+                    self._wait_for_sends()
             return
         self._send(GOODBYE)
         self._pull()
