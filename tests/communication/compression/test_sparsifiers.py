@@ -41,7 +41,7 @@ EXACT = {
     "random-k": partial(RandomK, 1),
     "random-k unscaled": partial(RandomK, 1, unbiased=False),
 }
-HALVES = (torch.float32, torch.float16)
+TYPES = (torch.float32, torch.float16)
 VECTORS = st.lists(st.floats(-1e6, 1e6, allow_subnormal=False), min_size=1, max_size=60)
 SHARES = st.floats(0.001, 1)
 
@@ -58,7 +58,7 @@ def all_laws():
             "conservation": [laws.conservation(make, dtype=dtype) for dtype in laws.FLOATS],
             "small": [laws.conservation(make, ((n,),)) for n in (0, 1, 3)],
             "resumes": [laws.resumes(make), laws.resumes(lambda make=make: ErrorFeedback(make()))],
-            "not finite": [laws.not_finite(make, ((5, 7), (3,)), dtype) for dtype in HALVES],
+            "not finite": [laws.not_finite(make, ((5, 7), (3,)), dtype) for dtype in TYPES],
             "recovers": laws.recovers(lambda make=make: ErrorFeedback(make())),
             "zeros": laws.zeros_stay_zeros(make),
         }
@@ -73,7 +73,7 @@ def test_the_laws_hold(ranks):
                 assert problems == [], name
                 assert error <= 1, name
             assert law["resumes"] == [True, True], name  # case 63
-            assert law["not finite"] == [[]] * len(HALVES), name
+            assert law["not finite"] == [[]] * len(TYPES), name
             assert law["recovers"], name
             assert law["zeros"], name  # case 67
 
