@@ -36,7 +36,7 @@ class BucketedDataParallel(DataParallel):
         self.buckets = make_buckets(
             self.parameters_, bucket_mb, first_bucket_mb, leave_out=self.sparse
         )
-        self._all_reduce = all_reduce
+        self.all_reduce = all_reduce
         self._hook = None
 
     def register_comm_hook(self, state, hook):
@@ -80,7 +80,7 @@ class BucketedDataParallel(DataParallel):
         """Start to average a bucket; return what :meth:`finish` waits for."""
         if self._hook:
             return self._hook(bucket)
-        return self._all_reduce(bucket.buffer(), group=self.group, async_op=True)
+        return self.all_reduce(bucket.buffer(), group=self.group, async_op=True)
 
     def finish(self, bucket, handle):
         """Wait until a bucket holds the average."""

@@ -23,7 +23,7 @@ class NaiveDataParallel(DataParallel):
 
     def __init__(self, module, group=None, *, all_reduce=dist.all_reduce, **options):
         super().__init__(module, group, **options)
-        self._all_reduce = all_reduce
+        self.all_reduce = all_reduce
 
     def average(self, missing):
         """Average one gradient after the other, in order of registration."""
@@ -33,5 +33,5 @@ class NaiveDataParallel(DataParallel):
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
             parameter.grad.div_(self.averaged_over)  # before the sum, which could overflow
-            self._all_reduce(parameter.grad, group=self.group)
+            self.all_reduce(parameter.grad, group=self.group)
         self.average_sparse()

@@ -83,13 +83,16 @@ class DataParallel(nn.Module):
 
     def forward(self, *args, **kwargs):
         """Return what the model returns."""
-        if self.training and self._broadcast_buffers and not self._joining:
+        if self.training and self._broadcast_buffers and self._synchronize and not self._joining:
             broadcast_tensors(self.module.buffers(), self.group)
         return self.module(*args, **kwargs)
 
     @contextlib.contextmanager
     def no_sync(self):
-        """Backward passes in the body only add to this rank's gradients; the next one averages."""
+        """Backward passes in the body only add to this rank's gradients; the next one averages.
+
+        Forward passes in the body send no buffers: nothing is sent at all.
+        """
         before, self._synchronize = self._synchronize, False
         try:
             yield
