@@ -60,6 +60,14 @@ class PowerSGD(Compressor):
 
     def aggregate(self, vector, peers, key=0, shapes=None):
         """As :meth:`Compressor.aggregate`, with two all-reduces."""
+        return self.aggregate_(vector.clone(), peers, key, shapes)
+
+    def aggregate_(self, vector, peers, key=0, shapes=None):
+        """As :meth:`aggregate`, in place: the vector becomes the residual.
+
+        A large new tensor costs more than all the arithmetic on it, since the system must give
+        its memory page by page. If the mean is not finite, the vector is unchanged.
+        """
         layout = self._layout([vector.shape] if shapes is None else shapes, vector.dtype)
         wide = vector.to(working_type(vector.dtype))
         matrices, rest = layout.sort(wide)
@@ -73,7 +81,7 @@ class PowerSGD(Compressor):
             torch.cat(rest, out=sent_rest)
         peers.mean_(message)
         if not torch.isfinite(message).all():  # on all ranks, since the message is the same
-            return torch.full_like(vector, torch.nan), torch.zeros_like(vector)
+            return torch.full_like(vector, torch.nan), vector
 
         for block in p_blocks:
             orthogonalize(block, self._random(wide.device))
@@ -82,21 +90,20 @@ class PowerSGD(Compressor):
             torch.mm(p, matrix, out=q)
         mean_q = peers.mean_(own.clone())
         if not torch.isfinite(mean_q).all():
-            return torch.full_like(vector, torch.nan), torch.zeros_like(vector)
+            return torch.full_like(vector, torch.nan), vector
         if self.warm_start:
             self._keep(key, layout, mean_q, q_blocks)
 
-        # Written matrix by matrix, each while it is near.
-        mean, residual = torch.empty_like(wide), wide.clone()
+        mean = torch.empty_like(wide)
+        said, said_rest = layout.sort(mean)
         factors = p_blocks, layout.q_blocks(mean_q), layout.q_blocks(own)
-        said, lost = layout.sort(mean), layout.sort(residual)
-        for p, q, own_q, out, left in zip(*map(_each, factors), said[0], lost[0]):
+        for p, q, own_q, out, matrix in zip(*map(_each, factors), said, matrices):
             torch.mm(p.T, q, out=out)
-            left.addmm_(p.T, own_q, alpha=-1)
-        for part, out, left in zip(sent_rest.split([r.numel() for r in rest]), said[1], lost[1]):
-            out.copy_(part.view_as(out))
+            matrix.addmm_(p.T, own_q, alpha=-1)
+        for part, out, left in zip(sent_rest.split([r.numel() for r in rest]), said_rest, rest):
+            out.copy_(part)
             left.zero_()
-        return mean.to(vector.dtype), residual.to(vector.dtype)
+        return mean.to(vector.dtype), vector.copy_(wide)
 
     def forget(self, key):
         """Start with a random Q again."""

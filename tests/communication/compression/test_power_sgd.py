@@ -262,6 +262,22 @@ def test_a_gradient_that_is_not_finite_leaves_the_state_as_it_was():
     assert compressor.aggregate(vector, Alone(), 1, [(9, 8)])[0].isnan().all()
 
 
+def test_in_place_the_vector_becomes_the_residual():
+    for dtype in laws.FLOATS:
+        one, other = PowerSGD(2), PowerSGD(2)
+        for step in range(3):
+            vector = laws.gradients(laws.SHAPES, dtype, rank=0, seed=step)
+            expected = one.aggregate(vector, Alone(), 0, laws.SHAPES)
+            if step == 1:  # nothing is lost of a vector that is not sent
+                broken = vector.clone().fill_(torch.inf)
+                assert other.aggregate_(broken, Alone(), 0, laws.SHAPES)[1] is broken
+                assert broken.isinf().all()
+            mean, residual = other.aggregate_(vector, Alone(), 0, laws.SHAPES)
+            assert residual is vector
+            assert laws.same_bits([mean, expected[0]])
+            assert laws.same_bits([residual, expected[1]])
+
+
 @pytest.mark.parametrize("scale", [1e-30, 1e-6, 1, 1e25])
 def test_any_size_of_gradient_is_averaged_alike(scale):
     vector = laws.gradients([(9, 8)], rank=0)
