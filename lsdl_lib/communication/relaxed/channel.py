@@ -31,7 +31,7 @@ class Message:
     Attributes:
         kind: one of this module's constants.
         version: of the parameters, as the sender knows them.
-        step: of the worker that sent it, or a rank where the kind is ``LOST``.
+        step: of the worker that sent it; the rank at fault, where the kind is FAILED or LOST.
         ready: virtual seconds when the sender began to send, to all servers alike.
         start: virtual seconds when this message left the sender's port.
         n_bytes: of header and vector.
@@ -43,6 +43,18 @@ class Message:
     ready: float
     start: float
     n_bytes: int
+
+
+class TrainingError(RuntimeError):
+    """Training has ended on all ranks, since one of them failed.
+
+    Attributes:
+        rank: the one that failed.
+    """
+
+    def __init__(self, text, rank):
+        super().__init__(text)
+        self.rank = rank
 
 
 class Channel:

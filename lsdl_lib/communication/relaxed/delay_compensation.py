@@ -13,14 +13,14 @@ sent to each worker: p n bytes.
 
 import torch
 
-from lsdl_lib.communication.relaxed.rules import SGD
+from lsdl_lib.communication.relaxed.rules import PlainSGD
 
 
-class DelayCompensatedSGD(SGD):
+class DelayCompensatedSGD(PlainSGD):
     """DC-ASGD.
 
     Args:
-        lr: as in :class:`SGD`.
+        lr: as in :class:`PlainSGD`.
         strength: lambda, or lambda_0 where ``adaptive``.
         adaptive: divide lambda by the root of a running mean of g * g.
         decay: a, of the running mean.

@@ -34,15 +34,19 @@ class ArrivalOrder:
     def __init__(self, channel, buffers):
         self._channel, self._buffers = channel, buffers
         self._arrived = queue.SimpleQueue()
+        self.owed = set()  # workers whose message has not been taken
         self._threads = ThreadPoolExecutor(max(1, len(buffers)), "server")
 
     def expect(self, worker):
         """The worker has its weights: wait for its next message from now on."""
+        self.owed.add(worker)
         self._threads.submit(self._take, worker)
 
     def take(self):
         """Wait for a message; return (worker, :class:`Message` or the error that came instead)."""
-        return self._arrived.get()
+        worker, message = self._arrived.get()
+        self.owed.remove(worker)
+        return worker, message
 
     def close(self):
         """Wait for the threads. Each one ends with a worker's message, death or timeout."""
@@ -61,25 +65,26 @@ class VirtualOrder:
 
     def __init__(self, channel, buffers):
         self._channel, self._buffers = channel, buffers
-        self._owed, self._arrived = set(), {}
+        self.owed, self._arrived = set(), {}
 
     def expect(self, worker):
         """The worker has its weights: it owes a message."""
-        self._owed.add(worker)
+        self.owed.add(worker)
 
     def take(self):
         """Wait for all messages that are owed; return the earliest as ``ArrivalOrder.take``."""
         clock = virtual.current()
         clock.stop()
-        while self._owed:
-            worker = self._owed.pop()
+        for worker in self.owed - set(self._arrived):
             try:
                 self._arrived[worker] = self._channel.receive(worker, self._buffers[worker])
             except Exception as error:
+                self.owed.remove(worker)
                 return worker, error
         clock.go()
         worker = min(self._arrived, key=lambda worker: (self._arrived[worker].ready, worker))
         message = self._arrived.pop(worker)
+        self.owed.remove(worker)
         self._channel.arrive(worker, message)
         return worker, message
 

@@ -69,7 +69,8 @@ class _Shard:
     def __init__(self, log, weights, rule):
         self.todo = list(reversed(log))
         self.weights, self.rule = weights, rule
-        self.history = {0: weights.clone()}  # version -> (n,)
+        # version -> (n,); nothing was updated before the first push.
+        self.history = {log[0].version if log else 0: weights.clone()}
         self._gathered = []
 
     def take(self, gradient):

@@ -32,7 +32,7 @@ class Rule:
         """Go on from what ``state_dict`` returned."""
 
 
-class SGD(Rule):
+class PlainSGD(Rule):
     """w <- w - lr g, however old the gradient.
 
     Args:

@@ -27,6 +27,7 @@ from lsdl_lib.communication.relaxed.channel import (
     STOP,
     WEIGHTS,
     Channel,
+    TrainingError,
 )
 from lsdl_lib.communication.relaxed.event_log import APPLIED, DROPPED, GATHERED, Event, EventLog
 from lsdl_lib.communication.relaxed.inbox import inbox
@@ -48,7 +49,8 @@ class ParameterServer:
         rule: :class:`Rule`, what to do with a gradient.
         consistency: when a worker may go on; None: :class:`Asynchronous`.
         servers: number of servers, S.
-        updates: end training after so many; None: when all workers have left.
+        updates: end training after so many, counted by each server, the first to reach it ending
+            training for all; None: train until all workers have left.
         group: process group.
 
     Raises:
@@ -80,14 +82,15 @@ class ParameterServer:
         self._sent = {worker: torch.empty_like(self.weights) for worker in workers}
         self._gradients = {worker: torch.empty_like(self.weights) for worker in workers}
         self._sends = {rank: [] for rank in range(size)}
-        self._gathered, self._waiting = [], []
+        self._gathered, self._last_gathered = [], None  # workers; place in the log
+        self._waiting, self._gone = [], set()
 
     def serve(self):
         """Serve until every worker has left; return the :class:`EventLog`.
 
         Raises:
-            RuntimeError: a worker raised an error, died, or was silent for as long as the group's
-                timeout. The other workers raise too; all name its rank.
+            TrainingError: a worker raised an error, died, or was silent for as long as the group's
+                timeout. All other ranks raise too, and name its rank.
         """
         self._began = time.monotonic()
         self._inbox = inbox(self._channel, self._gradients)
@@ -96,6 +99,9 @@ class ParameterServer:
                 self._answer(worker)
             while self._done:
                 self._serve_one(*self._inbox.take())
+        except Exception as error:
+            self._tell_all(getattr(error, "rank", self._channel.rank))
+            raise
         finally:
             self._inbox.close()
         self._exchange_final()
@@ -117,7 +123,12 @@ class ParameterServer:
 
     def _serve_one(self, worker, message):
         if isinstance(message, Exception) or message.kind == FAILED:
-            self._fail(worker, message)
+            self._gone.add(worker)
+        if isinstance(message, Exception):
+            text = f"the worker on rank {worker} is gone: {message}"
+            raise TrainingError(text, worker) from message
+        if message.kind == FAILED:
+            raise TrainingError(f"rank {message.step} failed (connection closed)", message.step)
         if message.kind == PUSH:
             self._push(worker, message)
         else:
@@ -186,15 +197,26 @@ class ParameterServer:
                 work.wait()
         self._vector.write()
 
-    def _fail(self, worker, message):
-        survivors = [other for other in self._done if other != worker]
-        for other in survivors:
-            with contextlib.suppress(RuntimeError):  # it may be gone too: the first is named
-                for work in self._channel.send(other, LOST, step=worker):
+    def _tell_all(self, culprit):
+        """Tell the workers that training has ended since rank ``culprit`` failed.
+
+        Those that wait for an answer hear it now, the others when they have pushed. So every
+        message has its receiver, and the group is good for more.
+        """
+        for worker in set(self._sent) - self._inbox.owed - self._gone:
+            self._tell(worker, culprit)
+        while self._inbox.owed:
+            worker, message = self._inbox.take()
+            if not isinstance(message, Exception) and message.kind != FAILED:
+                self._tell(worker, culprit)
+        for works in self._sends.values():
+            with contextlib.suppress(RuntimeError):
+                for work in works:
                     work.wait()
-        if isinstance(message, Exception):
-            raise RuntimeError(f"the worker on rank {worker} is gone: {message}") from message
-        raise RuntimeError(f"the worker on rank {worker} raised an error (connection closed)")
+
+    def _tell(self, worker, culprit):
+        with contextlib.suppress(RuntimeError):  # it may be gone too
+            self._sends[worker] += self._channel.send(worker, LOST, step=culprit)
 
     def _now(self):
         clock = virtual.current()

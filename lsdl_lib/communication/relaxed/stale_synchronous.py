@@ -20,8 +20,8 @@ from lsdl_lib.communication.relaxed.asynchronous import Asynchronous
 class StaleSynchronous(Asynchronous):
     """Let the fastest worker lead the slowest by at most ``bound`` steps.
 
-    Gradients are applied one by one as they come. With ``bound=0`` and ``SGD(lr / p)`` this is a
-    step of SGD on the average of p gradients.
+    Gradients are applied one by one as they come. With ``bound=0`` and ``PlainSGD(lr / p)`` p of
+    them are a step of SGD on their average.
 
     Raises:
         ValueError: ``bound`` is negative.

@@ -6,11 +6,11 @@ A gradient that is tau updates old moves the weights as much as one of its tau u
 average (Zhang et al. 2016). One worker alone has tau = 0: plain SGD.
 """
 
-from lsdl_lib.communication.relaxed.rules import SGD
+from lsdl_lib.communication.relaxed.rules import PlainSGD
 
 
-class StalenessAwareSGD(SGD):
-    """Divide the learning rate by the staleness; ``lr`` as in :class:`SGD`."""
+class StalenessAwareSGD(PlainSGD):
+    """Divide the learning rate by the staleness; ``lr`` as in :class:`PlainSGD`."""
 
     def update(self, weights, gradient, staleness, seen):
         """Take the step."""

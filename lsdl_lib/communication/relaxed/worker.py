@@ -21,6 +21,7 @@ from lsdl_lib.communication.relaxed.channel import (
     PUSH,
     STOP,
     Channel,
+    TrainingError,
 )
 from lsdl_lib.communication.relaxed.vector import ParameterVector, shards
 from lsdl_lib.measure import virtual
@@ -59,7 +60,7 @@ class Worker:
         """Push the gradients and pull weights; return whether training goes on.
 
         Raises:
-            RuntimeError: a server is gone, or it lost another worker; names the rank.
+            TrainingError: a server is gone, or another worker failed; names the rank.
         """
         self._vector.read_gradients()
         self._send(PUSH, self._gradients)
@@ -71,15 +72,11 @@ class Worker:
         return self
 
     def __exit__(self, kind, error, trace):
-        if error is not None:
-            if not isinstance(error, ServerError):
-                with contextlib.suppress(RuntimeError):  # the servers may be gone too
-                    self._send(FAILED)
-                    self._wait_for_sends()
-            return
-        self._send(GOODBYE)
-        self._pull()
-        self._wait_for_sends()
+        if error is None:
+            self._send(GOODBYE)
+            self._pull()
+        elif not isinstance(error, TrainingError):
+            self._fail(range(len(self._versions)), self._channel.rank)
 
     def _send(self, kind, vectors=None):
         clock = virtual.current()
@@ -90,36 +87,45 @@ class Worker:
 
     def _pull(self):
         """Receive a message of every server; return whether training goes on."""
-        clock, goes_on = virtual.current(), True
+        clock = virtual.current()
         if clock is not None:
             clock.stop()
-        messages = []
-        for server, shard in enumerate(self._shards):
-            try:
-                messages.append(self._channel.receive(server, shard))
-            except RuntimeError as error:
-                raise ServerError(f"the server on rank {server} is gone: {error}") from error
+        answers = [self._answer(server) for server in range(len(self._shards))]
         if clock is not None:
             clock.go()
-        for server, message in enumerate(messages):
-            if message.kind == LOST:
-                raise ServerError(
-                    f"the server on rank {server} lost the worker on rank {message.step} "
-                    "(connection closed): training has ended"
-                )
-            self._channel.arrive(server, message)
-            self._versions[server] = message.version
-            goes_on = goes_on and message.kind != STOP
+        errors = [answer for answer in answers if isinstance(answer, Exception)]
+        if errors:
+            well = [s for s, answer in enumerate(answers) if not isinstance(answer, Exception)]
+            self._fail(well, errors[0].rank)
+            raise errors[0]
+        for server, answer in enumerate(answers):
+            self._channel.arrive(server, answer)
+            self._versions[server] = answer.version
+        # Where an answer has come, the gradient has left.
         self._wait_for_sends()
         self._vector.write()
-        return goes_on
+        return all(answer.kind != STOP for answer in answers)
+
+    def _answer(self, server):
+        """Return a server's message, or the error that it tells or has."""
+        try:
+            message = self._channel.receive(server, self._shards[server])
+        except RuntimeError as error:
+            return TrainingError(f"the server on rank {server} is gone: {error}", server)
+        if message.kind == LOST:
+            text = f"the server says: rank {message.step} failed (connection closed)"
+            return TrainingError(text, message.step)
+        return message
+
+    def _fail(self, servers, culprit):
+        """Tell servers that wait for this worker that it pushes no more."""
+        for server in servers:
+            with contextlib.suppress(RuntimeError):  # it may be gone too
+                self._sends += self._channel.send(server, FAILED, step=culprit)
+        with contextlib.suppress(RuntimeError):
+            self._wait_for_sends()
 
     def _wait_for_sends(self):
-        """Wait until the gradients have left; where an answer has come, they have."""
         for work in self._sends:
             work.wait()
         self._sends.clear()
-
-
-class ServerError(RuntimeError):
-    """A server is gone, or it lost another worker."""

@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from lsdl_lib.communication.cost import Link
 from lsdl_lib.communication.relaxed.pace import scripted_clock, spend
-from lsdl_lib.communication.relaxed.rules import SGD
+from lsdl_lib.communication.relaxed.rules import PlainSGD
 from lsdl_lib.communication.relaxed.server import ParameterServer
 from lsdl_lib.communication.relaxed.worker import Worker
 
@@ -86,7 +86,7 @@ def train(
         if rank < servers:
             server = ParameterServer(
                 weights,
-                rule if rule is not None else SGD(LR),
+                rule if rule is not None else PlainSGD(LR),
                 consistency,
                 servers=servers,
                 updates=updates,

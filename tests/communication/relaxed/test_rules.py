@@ -7,7 +7,7 @@ import torch
 from lsdl_lib.communication.relaxed.delay_compensation import DelayCompensatedSGD
 from lsdl_lib.communication.relaxed.event_log import Event, EventLog
 from lsdl_lib.communication.relaxed.replay import constant_staleness, replay
-from lsdl_lib.communication.relaxed.rules import SGD, TorchOptimizer
+from lsdl_lib.communication.relaxed.rules import PlainSGD, TorchOptimizer
 from lsdl_lib.communication.relaxed.staleness_aware import StalenessAwareSGD
 
 LR = 0.1
@@ -28,14 +28,14 @@ def after(rule, staleness, times=1):
 def test_staleness_aware_divides_the_rate(staleness, divisor):
     expected = WEIGHTS.numpy() - LR / divisor * GRADIENT.numpy()
     assert np.allclose(after(StalenessAwareSGD(LR), staleness), expected, rtol=1e-15)
-    assert np.array_equal(after(SGD(LR), staleness), WEIGHTS.numpy() - LR * GRADIENT.numpy())
+    assert np.array_equal(after(PlainSGD(LR), staleness), WEIGHTS.numpy() - LR * GRADIENT.numpy())
 
 
 def test_delay_compensation_is_its_formula():
     w, g, v, lam = WEIGHTS.numpy(), GRADIENT.numpy(), SEEN.numpy(), 0.3
     expected = w - LR * (g + lam * g * g * (w - v))
     assert np.allclose(after(DelayCompensatedSGD(LR, lam), 3), expected, rtol=1e-15)
-    assert np.array_equal(after(DelayCompensatedSGD(LR, 0.0), 3), after(SGD(LR), 3))
+    assert np.array_equal(after(DelayCompensatedSGD(LR, 0.0), 3), after(PlainSGD(LR), 3))
 
 
 def test_adaptive_delay_compensation_is_its_formula():
@@ -87,7 +87,7 @@ def test_the_simulator_of_constant_staleness(tau):
         return weights * torch.tensor([1.0, 0.5, 0.1], dtype=torch.float64) - 0.1 * step
 
     log = constant_staleness(20, tau)
-    found = replay(log, WEIGHTS, gradient, SGD(LR))
+    found = replay(log, WEIGHTS, gradient, PlainSGD(LR))
     assert np.allclose(found.numpy(), history[-1], rtol=0, atol=1e-14)
     assert log.staleness()[tau] == 20 - tau
     assert torch.equal(WEIGHTS, torch.tensor([1.0, -2.0, 3.0]).double())
@@ -100,7 +100,7 @@ def test_on_a_quadratic_staleness_lowers_the_largest_stable_rate():
         for factor, shrinks in ((0.95, True), (1.05, False)):
             log = constant_staleness(1500, tau)
             one = torch.ones(1, dtype=torch.float64)
-            end = replay(log, one, lambda k, m, weights: weights, SGD(factor * limit))
+            end = replay(log, one, lambda k, m, weights: weights, PlainSGD(factor * limit))
             assert (end.abs().item() < 1) == shrinks, (tau, factor)
 
 
@@ -108,5 +108,5 @@ def test_logs_that_do_not_fit_are_refused():
     one = EventLog([Event(0.0, 1, 0, 0, 0, "applied"), Event(1.0, 1, 1, 1, 1, "applied")])
     other = EventLog([Event(0.0, 1, 0, 1, 1, "applied")])
     with pytest.raises(ValueError, match="never came"):
-        replay([other], torch.zeros(2), lambda k, m, w: w, SGD(LR))
-    assert torch.equal(replay(one, torch.zeros(2), lambda k, m, w: w, SGD(LR)), torch.zeros(2))
+        replay([other], torch.zeros(2), lambda k, m, w: w, PlainSGD(LR))
+    assert torch.equal(replay(one, torch.zeros(2), lambda k, m, w: w, PlainSGD(LR)), torch.zeros(2))

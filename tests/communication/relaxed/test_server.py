@@ -1,5 +1,6 @@
 """The parameter server equals what it must, on real ranks, in real and in virtual time."""
 
+import math
 import signal
 import threading
 import time
@@ -16,7 +17,7 @@ from lsdl_lib.communication.relaxed.channel import HEADER_BYTES
 from lsdl_lib.communication.relaxed.delay_compensation import DelayCompensatedSGD
 from lsdl_lib.communication.relaxed.pace import spend
 from lsdl_lib.communication.relaxed.replay import replay
-from lsdl_lib.communication.relaxed.rules import SGD
+from lsdl_lib.communication.relaxed.rules import PlainSGD
 from lsdl_lib.communication.relaxed.server import ParameterServer
 from lsdl_lib.communication.relaxed.stale_synchronous import StaleSynchronous
 from lsdl_lib.communication.relaxed.staleness_aware import StalenessAwareSGD
@@ -38,7 +39,7 @@ from tests.communication.relaxed.serving import (
 
 STEPS = 20
 RULES = {
-    "SGD": lambda: SGD(LR),
+    "SGD": lambda: PlainSGD(LR),
     "staleness-aware": lambda: StalenessAwareSGD(LR),
     "compensated": lambda: DelayCompensatedSGD(LR, 0.1),
     "adaptively compensated": lambda: DelayCompensatedSGD(LR, 0.1, adaptive=True),
@@ -51,10 +52,11 @@ def test_without_staleness_it_is_sgd_on_the_global_batch(workers, servers):
     def run():
         found = {}
         for scripted in (False, True):
-            one = train(STEPS, SGD(LR / workers), StaleSynchronous(0), servers, scripted=scripted)
+            rule = PlainSGD(LR / workers)
+            one = train(STEPS, rule, StaleSynchronous(0), servers, scripted=scripted)
             found["bound 0", scripted] = one[1]
             if servers == 1:
-                two = train(STEPS, SGD(LR), BackupWorkers(0), scripted=scripted)
+                two = train(STEPS, PlainSGD(LR), BackupWorkers(0), scripted=scripted)
                 found["no backups", scripted] = two[1]
         return found
 
@@ -84,12 +86,13 @@ def test_the_log_replayed_in_one_process_gives_the_same_bits(servers):
             name: train(STEPS, rule(), servers=servers, seconds=slow)[:2]
             for name, rule in RULES.items()
         }
-        found["bound 1"] = train(STEPS, SGD(LR), StaleSynchronous(1), servers, seconds=slow)[:2]
+        bounded = StaleSynchronous(1)
+        found["bound 1"] = train(STEPS, PlainSGD(LR), bounded, servers, seconds=slow)[:2]
         if servers == 1:
-            found["backup"] = train(STEPS, SGD(LR), BackupWorkers(1), seconds=slow)[:2]
+            found["backup"] = train(STEPS, PlainSGD(LR), BackupWorkers(1), seconds=slow)[:2]
             # Who leaves early can complete an update that the others wait for.
             uneven = {1: 3, 2: 5, 3: STEPS}
-            found["uneven"] = train(uneven, SGD(LR), BackupWorkers(0))[:2]
+            found["uneven"] = train(uneven, PlainSGD(LR), BackupWorkers(0))[:2]
         return found
 
     ranks = launch(run, ranks=servers + 3, threads=1, timeout=60)
@@ -108,12 +111,12 @@ def test_the_log_replayed_in_one_process_gives_the_same_bits(servers):
 
 def test_the_replay_notices_a_change():
     def run():
-        return train(STEPS, SGD(LR), seconds={1: 0.002})[:2]
+        return train(STEPS, PlainSGD(LR), seconds={1: 0.002})[:2]
 
     log, final = launch(run, ranks=4, threads=1, timeout=60)[0]
-    assert not torch.equal(replay(log, start(), gradient, SGD(1.001 * LR)), final)
+    assert not torch.equal(replay(log, start(), gradient, PlainSGD(1.001 * LR)), final)
     fresh = [type(e)(e.time, e.worker, e.step, e.version, e.version, e.fate) for e in log]
-    assert not torch.equal(replay(type(log)(fresh), start(), gradient, SGD(LR)), final)
+    assert not torch.equal(replay(type(log)(fresh), start(), gradient, PlainSGD(LR)), final)
 
 
 def test_training_ends_after_a_number_of_updates():
@@ -125,7 +128,7 @@ def test_training_ends_after_a_number_of_updates():
     assert len(updates) == 30
     assert log[0].dropped() <= 2  # pushes that were under way
     assert sum(steps for steps, _ in workers) == len(log[0])
-    assert torch.equal(replay(log[0], start(), gradient, SGD(LR)), log[1])
+    assert torch.equal(replay(log[0], start(), gradient, PlainSGD(LR)), log[1])
 
 
 def test_bytes_are_counted():
@@ -133,7 +136,7 @@ def test_bytes_are_counted():
 
     def run():
         with traffic() as counted:
-            train(STEPS, SGD(LR), StaleSynchronous(1), servers=2)
+            train(STEPS, PlainSGD(LR), StaleSynchronous(1), servers=2)
         return counted.sent_bytes, counted.received_bytes
 
     found = launch(run, ranks=5, threads=1, timeout=60)
@@ -160,7 +163,7 @@ def test_virtual_time_is_a_push_and_a_pull_a_step(servers):
         weights = parameters()
         with virtual_clock(link) as clock:
             if dist.get_rank() < servers:
-                return ParameterServer(weights, SGD(LR), servers=servers).serve()[-1].time
+                return ParameterServer(weights, PlainSGD(LR), servers=servers).serve()[-1].time
             with Worker(weights, servers=servers) as worker:
                 began = clock.read()
                 for step in range(steps):
@@ -186,34 +189,57 @@ def test_virtual_time_is_a_push_and_a_pull_a_step(servers):
     assert max(ends) < worker + sum(link.seconds(n) for n in shards)
 
 
-def test_an_error_in_a_worker_is_everybody_s():
-    def run(scripted):
-        rank, weights = dist.get_rank(), parameters()
+def failing(servers, scripted, failing_rank, consistency):
+    """Train until one rank raises; return (error's text, threads left) of this rank."""
+    rank, weights = dist.get_rank(), parameters()
 
-        def work():
-            if rank == 0:
-                ParameterServer(weights, SGD(LR), StaleSynchronous(0)).serve()
-            with Worker(weights) as worker:
-                for step in range(5):
-                    if rank == 2 and step == 2:
-                        raise KeyError("no such batch")
-                    worker.step()
+    class Broken(PlainSGD):
+        def update(self, weights, gradient, staleness, seen):
+            raise KeyError("no such rule")
 
-        before = threading.active_count()
-        text = error_of(work if not scripted else lambda: scripted_run(work))
-        return text, threading.active_count() - before
+    def work():
+        if rank < servers:
+            rule = Broken(LR) if rank == failing_rank else PlainSGD(LR)
+            ParameterServer(weights, rule, consistency, servers=servers).serve()
+            return
+        with Worker(weights, servers=servers) as worker:
+            for step in range(1 if rank == servers + 1 else 5):  # one leaves before
+                if rank == failing_rank and step == 2:
+                    raise KeyError("no such batch")
+                worker.step()
 
-    for scripted in (False, True):
-        found = launch(run, scripted, ranks=4, threads=1, timeout=20)
-        assert found[2][0] == "KeyError: 'no such batch'"
-        for rank in (0, 1, 3):
-            assert "worker on rank 2" in found[rank][0]
-        assert [threads for _, threads in found] == [0, 0, 0, 0]
+    def timed():
+        with virtual_clock(Link(1e-3, 0.0)):
+            work()
+
+    before = threading.active_count()
+    text = error_of(timed if scripted else work)
+    return text, threading.active_count() - before
 
 
-def scripted_run(work):
-    with virtual_clock(Link(1e-3, 0.0)):
-        work()
+@pytest.mark.parametrize("servers", [1, 2])
+def test_an_error_anywhere_is_everybody_s(servers):
+    failing_ranks = {"worker": servers, "server": 0}
+
+    def run():
+        return {
+            (who, scripted, bound): failing(servers, scripted, rank, StaleSynchronous(bound))
+            for who, rank in failing_ranks.items()
+            for scripted in (False, True)
+            for bound in (0, 3, math.inf)
+        }
+
+    ranks = launch(run, ranks=servers + 3, threads=1, timeout=60)
+    for case in ranks[0]:
+        failed = failing_ranks[case[0]]
+        for rank, found in enumerate(ranks):
+            text, threads = found[case]
+            assert threads == 0, case
+            if rank == failed:
+                assert text.startswith("KeyError: 'no such"), case
+            else:
+                assert text.startswith("TrainingError"), case
+                assert f"rank {failed} failed" in text, case
 
 
 def test_a_silent_worker_ends_the_run_within_the_group_s_timeout():
@@ -222,7 +248,7 @@ def test_a_silent_worker_ends_the_run_within_the_group_s_timeout():
         began = time.monotonic()
         seconds = {2: 6.0}
         text = error_of(
-            lambda: train(3, SGD(LR), StaleSynchronous(0), seconds=seconds, group=group)
+            lambda: train(3, PlainSGD(LR), StaleSynchronous(0), seconds=seconds, group=group)
         )
         return text, time.monotonic() - began
 
@@ -258,12 +284,15 @@ def test_a_saved_server_goes_on_as_if_never_stopped():
     def run():
         found = {}
         for name, rule in RULES.items():
-            whole = train(STEPS, rule(), scripted=True)[1]
+            log, whole, _ = train(STEPS, rule(), scripted=True)
             _, half, server = train(STEPS // 2, rule(), scripted=True)
             state = server.state_dict() if server else None
             # The steps are numbered on: the worker leaves out those that are done.
             _, again, _ = train(range(STEPS // 2, STEPS), rule(), scripted=True, state=state)
             found[name] = (torch.equal(again, whole), torch.equal(half, whole))
+            if server and name == "SGD":  # a log that begins later replays too
+                late = type(log)(log[STEPS // 2 :])
+                assert torch.equal(replay(late, half, gradient, rule()), whole)
         return found
 
     for found in launch(run, ranks=2, threads=1, timeout=30):
@@ -286,17 +315,17 @@ def test_what_cannot_work_is_refused_before_anything_is_sent():
         one, two = torch.nn.Parameter(torch.zeros(1)), torch.nn.Parameter(torch.zeros(1).double())
         if rank == 0:
             return [
-                error_of(lambda: ParameterServer([one], SGD(LR), servers=2)),
-                error_of(lambda: ParameterServer([one], SGD(LR), servers=0)),
-                error_of(lambda: ParameterServer([one, two], SGD(LR))),
-                error_of(lambda: ParameterServer([one], SGD(LR), BackupWorkers(1))),
+                error_of(lambda: ParameterServer([one], PlainSGD(LR), servers=2)),
+                error_of(lambda: ParameterServer([one], PlainSGD(LR), servers=0)),
+                error_of(lambda: ParameterServer([one, two], PlainSGD(LR))),
+                error_of(lambda: ParameterServer([one], PlainSGD(LR), BackupWorkers(1))),
                 error_of(lambda: Worker([one])),
                 error_of(lambda: BackupWorkers(-1)),
                 error_of(lambda: StaleSynchronous(-1)),
-                error_of(lambda: SGD(-1)),
+                error_of(lambda: PlainSGD(-1)),
                 error_of(lambda: DelayCompensatedSGD(LR, decay=1)),
             ]
-        return [error_of(lambda: ParameterServer([one], SGD(LR)))]
+        return [error_of(lambda: ParameterServer([one], PlainSGD(LR)))]
 
     texts = [text for texts in launch(run, ranks=2, threads=1, timeout=30) for text in texts]
     assert all(text is not None and text.startswith("ValueError") for text in texts), texts
