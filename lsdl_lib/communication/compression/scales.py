@@ -27,7 +27,8 @@ def norms(rows, order):
         return largest
     # Squares overflow or vanish where the norm does not; beside the largest number they cannot.
     unit = torch.where(largest > 0, largest, 1)
-    return torch.linalg.vector_norm(rows / unit[:, None], 2, dim=1) * largest
+    # ``vector_norm`` adds one after the other: a long row's norm would be a percent off.
+    return (rows / unit[:, None]).square_().sum(1).sqrt_() * largest
 
 
 def ratios(rows, scales):
