@@ -33,8 +33,10 @@ SETTLE_S = 0.5
 # How long ranks may take to write their stacks when they hang.
 STACK_S = 2.5
 # What the fork server imports once for all ranks: torch, and what most functions of the book use.
+# torch imports its compiler where a rank makes its first optimizer, which takes seconds each time.
 PRELOAD = [
     "torch.distributed",
+    "torch._dynamo",
     "lsdl_lib.launch.rank",
     "lsdl_lib.measure",
     "lsdl_lib.communication.collectives",
