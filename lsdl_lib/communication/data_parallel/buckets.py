@@ -3,8 +3,9 @@
     time of all all-reduces = (number of buckets) x latency part + bytes / bandwidth part
 
 Parameters are taken in reverse order of registration, which is about the order in which backward
-reaches them. A bucket is full when the next gradient would exceed its size. The first bucket is
-small, so that communication begins early.
+reaches them. A bucket is closed as soon as it holds its size or more, as in torch: if it were
+closed before a gradient that exceeds it, a layer's bias would travel alone, ahead of its large
+weight. The first bucket is small, so that communication begins early.
 
 A bucket offers what ``torch.distributed.GradBucket`` does, so that communication hooks written for
 torch's DistributedDataParallel run here, and ours there.
@@ -67,7 +68,7 @@ def make_buckets(parameters, bucket_mb=BUCKET_MB, first_bucket_mb=FIRST_BUCKET_M
 
     Args:
         parameters: each goes whole into one bucket, with others of its type and device.
-        bucket_mb: most MiB of a bucket, unless a single parameter is larger.
+        bucket_mb: a bucket that holds as many MiB is closed; its last parameter may exceed them.
         first_bucket_mb: the same of the first bucket.
         leave_out: indices of parameters that go into no bucket.
 
@@ -77,18 +78,19 @@ def make_buckets(parameters, bucket_mb=BUCKET_MB, first_bucket_mb=FIRST_BUCKET_M
     for name, size in (("bucket_mb", bucket_mb), ("first_bucket_mb", first_bucket_mb)):
         if not size > 0:
             raise ValueError(f"{name}={size!r}: give MiB above 0")
-    filled, open_, kind = [], [], None
+    filled, open_, used, kind = [], [], 0, None
     for index in reversed(range(len(parameters))):
         if index in leave_out:
             continue
         parameter = parameters[index]
-        limit = 2**20 * (first_bucket_mb if not filled else bucket_mb)
-        used = sum(_bytes(parameters[i]) for i in open_)
-        if open_ and (used + _bytes(parameter) > limit or kind != _kind(parameter)):
+        if open_ and kind != _kind(parameter):
             filled.append(open_)
-            open_ = []
+            open_, used = [], 0
         open_.append(index)
-        kind = _kind(parameter)
+        used, kind = used + _bytes(parameter), _kind(parameter)
+        if used >= 2**20 * (bucket_mb if filled else first_bucket_mb):
+            filled.append(open_)
+            open_, used = [], 0
     if open_:
         filled.append(open_)
     return [

@@ -92,7 +92,7 @@ def layers():
 
 def record(steps=3):
     """Return {version: this rank's timelines}, and the buckets' contents."""
-    small = {"bucket_mb": 0.008, "first_bucket_mb": 0.002}
+    small = {"bucket_mb": 0.005, "first_bucket_mb": 0.002}
     versions = {
         "naive": NaiveDataParallel(layers(), all_reduce=ring_all_reduce),
         "bucketed": BucketedDataParallel(layers(), all_reduce=ring_all_reduce, **small),
@@ -135,7 +135,7 @@ def test_overlap_is_predicted_from_the_naive_run_alone(ranks):
         assert predict(profile, buckets, fit.seconds).seconds == pytest.approx(measured, rel=0.15)
     ends = [call.end for call in steps["overlapped"][1][0].calls]
     predicted = [end for _, _, end in predict_overlapped(profile, buckets, fit.seconds).buckets]
-    assert len(ends) == len(predicted) == 3
+    assert len(ends) == len(predicted) == len(buckets) > 1
     assert ends == pytest.approx(predicted, rel=0.15)
     assert [of_rank[2] for of_rank in run] == [[False, False, True]] * ranks  # all put back
 

@@ -385,10 +385,16 @@ def test_buckets_hold_reversed_parameters_up_to_their_size():
     assert [view.shape for view in buckets[1].gradients()] == [(mib,), (3 * mib,)]
 
 
+def test_a_small_parameter_before_a_large_one_shares_its_bucket():
+    parameters = [torch.zeros(size) for size in (2**18, 5, 2**19, 7)]
+    buckets = make_buckets(parameters, bucket_mb=1, first_bucket_mb=1)
+    assert [bucket.indices for bucket in buckets] == [[3, 2], [1, 0]]
+
+
 def test_a_bucket_has_one_type_and_one_parameter_may_exceed_it():
     parameters = [torch.zeros(2**20), torch.zeros(3), torch.zeros(3, dtype=torch.float64)]
     buckets = make_buckets(parameters, bucket_mb=1)
-    assert [bucket.indices for bucket in buckets] == [[2], [1], [0]]
+    assert [bucket.indices for bucket in buckets] == [[2], [1, 0]]
     with pytest.raises(ValueError, match="bucket_mb=0: give MiB above 0"):
         make_buckets(parameters, bucket_mb=0)
 

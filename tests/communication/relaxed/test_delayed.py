@@ -16,7 +16,7 @@ from lsdl_lib.models import MLP, MLPConfig
 from tests.communication.checks import error_of
 
 LR, STEPS, SAMPLES, WIDTH = 0.1, 20, 8, 4  # an even width: chunks of a ring of two are equal
-SMALL = {"bucket_mb": 0.01, "first_bucket_mb": 0.002}  # many buckets even for small models
+SMALL = {"bucket_mb": 0.004, "first_bucket_mb": 0.002}  # many buckets even for small models
 
 
 def rows():
