@@ -80,6 +80,13 @@ class Compressor:
             mean.add_(said, alpha=1 / peers.size)
         return mean, vector - own
 
+    def aggregate_(self, vector, peers, key=0, shapes=None):
+        """As :meth:`aggregate`; the vector may be overwritten, and returned as the residual.
+
+        If the mean is not finite, the residual does not matter.
+        """
+        return self.aggregate(vector, peers, key, shapes)
+
     def parts(self, vector, key, shapes):
         """Return [(key, view of the vector)]: what ``compress`` is called with."""
         if not self.by_tensor:

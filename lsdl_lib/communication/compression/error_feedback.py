@@ -51,7 +51,7 @@ class ErrorFeedback(Compressor):
         error = self.errors.get(key)
         if error is None or error.shape != vector.shape or error.dtype != vector.dtype:
             error = torch.zeros_like(vector)
-        mean, residual = self.inner.aggregate(vector + error, peers, key, shapes)
+        mean, residual = self.inner.aggregate_(vector + error, peers, key, shapes)
         # The mean is the same on all ranks, so all decide alike.
         self.errors[key] = residual if _all_finite(mean) else error
         return mean, self.errors[key]
