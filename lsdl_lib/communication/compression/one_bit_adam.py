@@ -126,8 +126,7 @@ class OneBitAdam(torch.optim.Optimizer):
                     exp_avg_sq=torch.zeros_like(parameter, memory_format=torch.preserve_format),
                 )
         compressing = self.compressing
-        mine = self._momenta() if compressing else self._gradients()
-        average = self._average(mine, compressing)
+        average = self._average(self._momenta() if compressing else self._gradients(), compressing)
         # The average is the same on all ranks, so all decide alike.
         if average is not None:
             for (group, parameter), value in zip(self._each(), average):
@@ -155,6 +154,7 @@ class OneBitAdam(torch.optim.Optimizer):
         if compressing:
             momentum.copy_(average.masked_fill(square == 0, 0))
         else:
+            average = _to_descend(group, parameter, average)
             momentum.lerp_(average, 1 - beta1)
             square.mul_(beta2).addcmul_(average, average, value=1 - beta2)
         steps = int(state["step"])
@@ -167,25 +167,23 @@ class OneBitAdam(torch.optim.Optimizer):
     def _momenta(self):
         """Return each parameter's momentum with this rank's gradient."""
         return [
-            self.state[parameter]["exp_avg"].lerp(gradient, 1 - group["betas"][0])
+            self.state[parameter]["exp_avg"].lerp(
+                _to_descend(group, parameter, gradient), 1 - group["betas"][0]
+            )
             for (group, parameter), gradient in zip(self._each(), self._gradients())
         ]
 
     def _gradients(self):
-        """Return each parameter's gradient on this rank, with weight decay."""
+        """Return each parameter's gradient on this rank; zeros where there is none."""
         gradients = []
-        for group, parameter in self._each():
-            gradient = parameter.grad
-            if gradient is None:
-                gradient = torch.zeros_like(parameter)
-            elif gradient.is_sparse:
+        for parameter in self._parameters():
+            if parameter.grad is not None and parameter.grad.is_sparse:
                 raise TypeError(
-                    "1-bit Adam takes no sparse gradients: use nn.Embedding's dense ones"
+                    "1-bit Adam takes no sparse gradients: use an embedding's dense ones"
                 )
-            gradient = -gradient if group["maximize"] else gradient
-            if group["weight_decay"]:
-                gradient = gradient.add(parameter, alpha=group["weight_decay"])
-            gradients.append(gradient)
+            gradients.append(
+                torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+            )
         return gradients
 
     def _each(self):
@@ -221,6 +219,13 @@ def traffic_saved(warm_up_steps, steps, dense_bytes, compressed_bytes):
     """
     sent = warm_up_steps * dense_bytes + (steps - warm_up_steps) * compressed_bytes
     return steps * dense_bytes / sent
+
+
+def _to_descend(group, parameter, gradient):
+    gradient = -gradient if group["maximize"] else gradient
+    if not group["weight_decay"]:
+        return gradient
+    return gradient.add(parameter, alpha=group["weight_decay"])
 
 
 def _check(lr, betas, eps, weight_decay, warm_up_steps):

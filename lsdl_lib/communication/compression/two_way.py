@@ -70,8 +70,10 @@ class TwoWaySign(Compressor):
             ]
         )
         # The mean is the same on all ranks, so all decide alike.
-        self.errors[key] = after if torch.isfinite(mean).all() else before
-        return mean, self.errors[key][0]
+        if not torch.isfinite(mean).all():
+            return mean, before[0]
+        self.errors[key] = after
+        return mean, after[0]
 
     def _errors(self, key, vector, n):
         errors = self.errors.get(key)

@@ -67,7 +67,7 @@ def all_laws():
 
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 def test_the_laws_hold(ranks):
-    for found in launch(all_laws, ranks=ranks, threads=1, timeout=120):
+    for found in launch(all_laws, ranks=ranks, threads=1, timeout=240):
         for name, law in found.items():
             for error, problems in law["conservation"] + law["small"]:
                 assert problems == [], name
@@ -90,7 +90,7 @@ def exact():
 
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 def test_everything_sent_is_the_mean(ranks):
-    for found in launch(exact, ranks=ranks, threads=1, timeout=60):
+    for found in launch(exact, ranks=ranks, threads=1, timeout=240):
         for name, (error, residual) in found.items():
             assert error < 1e-15 * ranks, name
             assert residual == 0, name
@@ -158,7 +158,7 @@ def bytes_on_the_wire():
 
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_bytes_on_the_wire(ranks):
-    for found in launch(bytes_on_the_wire, ranks=ranks, threads=1, timeout=60):
+    for found in launch(bytes_on_the_wire, ranks=ranks, threads=1, timeout=240):
         for name, (sent, expected) in found.items():
             assert sent == expected, name
 
@@ -201,7 +201,7 @@ def same_places():
 
 
 def test_random_k_draws_the_same_places_on_all_ranks_and_others_each_time():
-    one, two, three = launch(same_places, ranks=3, threads=1, timeout=60)
+    one, two, three = launch(same_places, ranks=3, threads=1, timeout=240)
     assert one == two == three
     assert all(len(places) == 10 for places in one)
     assert one[0] != one[1] != one[2]
@@ -257,7 +257,7 @@ def test_progress_of_each_number_under_error_feedback():
     def run():
         return {name: laws.progress(make) for name, (make, _) in makers.items()}
 
-    for found in launch(run, ranks=2, threads=1, timeout=60):
+    for found in launch(run, ranks=2, threads=1, timeout=240):
         for name, (furthest, last) in found.items():
             assert 0 < furthest <= makers[name][1], name
             assert last <= furthest, name
@@ -335,7 +335,7 @@ def trained():
 
 
 def test_training_in_many_buckets_under_both_wrappers():
-    for found in launch(trained, ranks=2, threads=1, timeout=120):
+    for found in launch(trained, ranks=2, threads=1, timeout=240):
         for name, (first, last, equal, buckets) in found.items():
             assert equal, name
             assert buckets > 1, name
