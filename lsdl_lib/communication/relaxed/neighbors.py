@@ -4,7 +4,8 @@
     receives: from the ranks j with W_ij above 0         (i: this rank, j another)
 
 n bytes for each out-neighbor and nothing for anybody else: in a graph with few edges a rank waits
-for few others.
+for few others. Nearest ranks ahead come first: if every rank sent to rank 0 first, all would wait
+for rank 0's port.
 """
 
 import numpy as np
@@ -15,13 +16,15 @@ from lsdl_lib.communication.collectives.messages import Messages
 
 
 def out_neighbors(weights, rank):
-    """Return the other ranks that ``rank`` sends to."""
-    return [int(other) for other in np.flatnonzero(weights[:, rank]) if other != rank]
+    """Return the other ranks that ``rank`` sends to, the nearest ahead first."""
+    others = (int(other) for other in np.flatnonzero(weights[:, rank]) if other != rank)
+    return sorted(others, key=lambda other: (other - rank) % len(weights))
 
 
 def in_neighbors(weights, rank):
-    """Return the other ranks that ``rank`` receives from."""
-    return [int(other) for other in np.flatnonzero(weights[rank]) if other != rank]
+    """Return the other ranks that ``rank`` receives from, the nearest behind first."""
+    others = (int(other) for other in np.flatnonzero(weights[rank]) if other != rank)
+    return sorted(others, key=lambda other: (rank - other) % len(weights))
 
 
 def exchange(weights, outgoing, like, group):
@@ -34,7 +37,7 @@ def exchange(weights, outgoing, like, group):
         group: process group.
 
     Returns:
-        {in-neighbor: tensor}, in the order of ranks.
+        {in-neighbor: tensor}.
     """
     agree("exchange of neighbors", group, like)
     messages = Messages(group)

@@ -27,7 +27,7 @@ from tests.communication.relaxed.problem import (
     starts,
 )
 
-RANKS = (1, 2, 4)
+RANKS = (1, 2, 3, 4, 5)
 CASES = [(period, momentum) for period in (1, 3, 7) for momentum in ("local", "average", "reset")]
 
 
