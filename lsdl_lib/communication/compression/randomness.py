@@ -1,5 +1,6 @@
 """Random numbers of a compressor: its own, different on every rank, saved with its state."""
 
+import numpy as np
 import torch
 import torch.distributed as dist
 
@@ -13,7 +14,7 @@ class RandomCompressor(Compressor):
     seeded with the seed and its rank.
 
     Args:
-        seed: of the random numbers.
+        seed: of the random numbers, at least 0.
     """
 
     unbiased = True
@@ -31,8 +32,9 @@ class RandomCompressor(Compressor):
         """Return this rank's generator."""
         if self._generator is None:
             rank = dist.get_rank() if dist.is_initialized() else 0
-            # Neighboring seeds may give related sequences in simple generators, not in these.
-            self._generator = torch.Generator(device).manual_seed(self._seed * 2**20 + rank)
+            # Both are hashed: torch's generator on a CPU looks at 32 bits of its seed alone.
+            mixed = np.random.SeedSequence([self._seed, rank]).generate_state(1)[0]
+            self._generator = torch.Generator(device).manual_seed(int(mixed))
         return self._generator
 
     def state_dict(self):
