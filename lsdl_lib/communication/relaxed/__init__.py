@@ -2,6 +2,7 @@
 
 from lsdl_lib.communication.relaxed.asynchronous import Asynchronous
 from lsdl_lib.communication.relaxed.backup_workers import BackupWorkers
+from lsdl_lib.communication.relaxed.consensus import consensus_distance
 from lsdl_lib.communication.relaxed.delay_compensation import DelayCompensatedSGD
 from lsdl_lib.communication.relaxed.delayed import DelayedDataParallel
 from lsdl_lib.communication.relaxed.easgd import EAMSGD, EASGD
@@ -39,6 +40,7 @@ __all__ = [
     "StalenessAwareSGD",
     "TorchOptimizer",
     "Worker",
+    "consensus_distance",
     "constant_staleness",
     "replay",
     "scripted_clock",
