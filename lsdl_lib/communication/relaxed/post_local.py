@@ -15,6 +15,8 @@ from lsdl_lib.communication.relaxed.local_sgd import LocalSGD
 class PostLocalSGD(LocalSGD):
     """Local SGD that begins after ``start`` steps of data parallelism.
 
+    ::
+
         with averager.sync():                    # forward and backward
             loss_of(model(inputs)).backward()
         optimizer.step()
