@@ -1,5 +1,6 @@
 """Streams, timelines of steps, and what they predict."""
 
+import statistics
 import time
 
 import pytest
@@ -23,6 +24,7 @@ from lsdl_lib.communication.data_parallel import (
     recorded,
 )
 from lsdl_lib.communication.data_parallel.prediction import contents
+from lsdl_lib.measure.network import join, network
 from lsdl_lib.measure.virtual import virtual_clock
 from tests.communication.data_parallel.test_priority import Layer, burn
 
@@ -187,3 +189,65 @@ def test_steps_with_priorities_by_hand():
     assert predict_overlapped(profile, [([1], 40), ([0], 30)], lambda n: n / 10).seconds == 11.0
     # With a fast network nothing waits.
     assert predict_priority(profile, layers, lambda n: 0.0).seconds == pytest.approx(6.0)
+
+
+class Sleeping(torch.autograd.Function):
+    """The identity that takes wall time forward and backward, and no processor."""
+
+    @staticmethod
+    def forward(ctx, x):
+        time.sleep(FORWARD)
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        time.sleep(2 * FORWARD)
+        return gradient
+
+
+class SleepingLayer(nn.Module):
+    def __init__(self, n):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(n))
+
+    def forward(self, x):
+        return Sleeping.apply(x * self.weight.mean())
+
+
+def record_on_the_wall_clock(names, steps=3):
+    """Return {version: this rank's timelines} over a network of 10 Mbit/s, and the buckets."""
+    group = join(names)
+    sizes, x = (5_000, 10_000, 20_000, 15_000), torch.ones(1, requires_grad=True)
+
+    def model():
+        return nn.Sequential(*[SleepingLayer(n) for n in sizes])
+
+    small = {"bucket_mb": 0.03, "first_bucket_mb": 0.03}
+    versions = {
+        "naive": NaiveDataParallel(model(), group, all_reduce=ring_all_reduce),
+        "overlapped": OverlappedDataParallel(
+            model(), group, all_reduce=Stream(ring_all_reduce), **small
+        ),
+    }
+    timelines = {name: [] for name in versions}
+    for _ in range(steps + 1):
+        for name, wrapped in versions.items():
+            dist.barrier(group)
+            with recorded(wrapped) as timeline:
+                wrapped(x).sum().backward()
+            wrapped.zero_grad()
+            timelines[name].append(timeline)
+    kept = {name: these[1:] for name, these in timelines.items()}
+    return kept, contents(versions["overlapped"].buckets)
+
+
+@pytest.mark.root
+def test_overlap_is_predicted_on_the_wall_clock_over_a_really_limited_network():
+    with network(2, gbit_s=0.01) as names:
+        run = launch(record_on_the_wall_clock, names, ranks=2, threads=1, timeout=200)
+    steps = {name: list(zip(*(of_rank[0][name] for of_rank in run))) for name in run[0][0]}
+    profile, fit = Profile.of(steps["naive"]), fit_calls(steps["naive"])
+    predicted = predict_overlapped(profile, run[0][1], fit.seconds).seconds
+    ends = {name: [max(t.end for t in ranks) for ranks in of] for name, of in steps.items()}
+    assert predicted == pytest.approx(statistics.median(ends["overlapped"]), rel=0.15)
+    assert predicted < 0.9 * statistics.median(ends["naive"])  # there is something to predict
