@@ -4,8 +4,8 @@
 
 The ring waits for a whole chunk, reduces it, and only then sends it on: while it reduces, its link
 is idle. Here each chunk travels in m segments, and up to ``WINDOW`` of them are under way: one is
-reduced while the next arrive. What has arrived and is not yet reduced takes WINDOW segments of
-memory, not a chunk, and the processor still has it in its cache.
+reduced while the next arrive. Receives are announced ahead, so that no sender waits for one. What
+has arrived and is not yet reduced takes WINDOW segments of memory, not a chunk.
 
 With one segment a chunk it is the ring, message by message.
 """
@@ -19,7 +19,7 @@ from lsdl_lib.communication.collectives.calling import all_reduce, chunks
 
 # Small enough for a processor's cache, large enough that starting a message costs little.
 SEGMENT_BYTES = 2 * 2**20
-WINDOW = 3
+WINDOW = 8
 
 
 def pipelined_all_reduce(tensor, op=ReduceOp.SUM, group=None, async_op=False):
@@ -56,21 +56,20 @@ def pipelined_steps(flat, reduce, messages, segment_bytes=SEGMENT_BYTES):
     def start(t):
         return messages.exchange([(outgoing[t], right)], receives[t : t + 1])
 
+    messages.expect(receives[:WINDOW])
     # A segment can be sent once the one m turns before has been reduced.
     ahead = min(m, WINDOW)
     handles = [start(t) for t in range(ahead) if turns]
-    messages.expect(receives[ahead:WINDOW])
     for t, part in enumerate(coming):
         yield handles[t]
         if t < len(turns):
             reduce(part, arriving[t])
-        if t + ahead < len(coming):
-            handles.append(start(t + ahead))
-        if t < len(turns):
             # The slot just reduced is free. After the last one, what comes is final, and made of
             # what its places held: nothing there is needed any more.
             free = t + WINDOW + 1 if t + 1 < len(turns) else len(coming)
-            messages.expect(receives[max(t + ahead + 1, t + WINDOW) : free])
+            messages.expect(receives[t + WINDOW : free])
+        if t + ahead < len(coming):
+            handles.append(start(t + ahead))
 
 
 def segments(p, n_bytes, segment_bytes=SEGMENT_BYTES):
