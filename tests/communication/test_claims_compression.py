@@ -119,7 +119,7 @@ RUNS = {
             OURS + "atomo.py",
             "generator=generator) < p\n",
             "generator=generator) < p - 0.5\n",
-            ("ATOMO, all pairs",),
+            ("ATOMO",),
         ),
         Mutation(
             OURS + "one_bit_adam.py",
