@@ -149,7 +149,8 @@ def use(clock):
 def current():
     """Return the clock that this thread runs on, or None."""
     here = threading.get_ident()
-    return next((clock for thread, clock in reversed(_running) if thread == here), None)
+    # A copy: a reversed iterator ends early when another thread leaves and the list shrinks.
+    return next((clock for thread, clock in reversed(tuple(_running)) if thread == here), None)
 
 
 def _listener(clock, collective_seconds):

@@ -4,6 +4,8 @@ The links are slow (latency 0.2 s) beside the processor time of these small call
 tolerance of 5 % is above anything that the machine does.
 """
 
+import sys
+import threading
 import time
 import warnings
 
@@ -14,7 +16,8 @@ import torch.distributed as dist
 from lsdl_lib import launch
 from lsdl_lib.communication import collectives
 from lsdl_lib.communication.cost import Link, TwoLevels, closed_forms
-from lsdl_lib.measure.virtual import current, virtual_clock
+from lsdl_lib.measure import virtual
+from lsdl_lib.measure.virtual import VirtualClock, current, virtual_clock
 
 LINK = Link(alpha=0.2, beta=1e-5)
 TOLERANCE = 0.05
@@ -149,3 +152,40 @@ def test_without_a_clock_messages_carry_nothing_more():
         return inside, current()
 
     assert launch(run, ranks=1, timeout=60) == [(True, None)]
+
+
+def test_a_thread_keeps_its_clock_while_others_come_and_go(monkeypatch):
+    """Without a clock a message carries no time, and the receiver waits for one that never comes."""
+
+    class Shrinking(list):
+        """Another thread leaves just after this one has begun to look."""
+
+        def __reversed__(self):
+            found = super().__reversed__()
+            del self[0]
+            return found
+
+    clock, other = (VirtualClock(LINK) for _ in range(2))
+    running = Shrinking([(-1, other), (threading.get_ident(), clock)])
+    monkeypatch.setattr(virtual, "_running", running)
+    assert current() is clock
+    monkeypatch.undo()
+    lost = []
+
+    def come_and_go():
+        for _ in range(1000):
+            mine = VirtualClock(LINK)
+            with virtual.use(mine):
+                lost.extend(1 for _ in range(5) if current() is not mine)
+
+    threads = [threading.Thread(target=come_and_go) for _ in range(4)]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert lost == []
