@@ -155,7 +155,7 @@ def test_without_a_clock_messages_carry_nothing_more():
 
 
 def test_a_thread_keeps_its_clock_while_others_come_and_go(monkeypatch):
-    """Without a clock a message carries no time, and the receiver waits for one that never comes."""
+    """Without a clock a message carries no time, and its receiver waits for one for ever."""
 
     class Shrinking(list):
         """Another thread leaves just after this one has begun to look."""
