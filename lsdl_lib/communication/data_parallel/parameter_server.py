@@ -112,10 +112,10 @@ class ParameterServer(nn.Module):
     def _push(self, messages):
         """Workers send shard s of their gradient to server s, which averages them in rank order."""
         gradient = self._shards(self._gradient()) if self.works else []
-        sends = [(gradient[s], s) for s in self._servers if self.works and s != self._rank]
+        sends = [(gradient[s], s) for s in self._ahead(self._servers) if self.works]
         inbox = {}
         if self.shard is not None:
-            inbox = {w: torch.empty_like(self.shard) for w in self._workers if w != self._rank}
+            inbox = {w: torch.empty_like(self.shard) for w in self._behind(self._workers)}
         for handle in messages.exchange(sends, [(part, w) for w, part in inbox.items()]):
             handle.wait()
         if self.shard is not None:
@@ -128,11 +128,21 @@ class ParameterServer(nn.Module):
 
     def _pull(self, messages, shards):
         """Servers send their shard to all workers."""
-        workers = [w for w in self._workers if w != self._rank]
-        sends = [(shards[self._rank], w) for w in workers if self.shard is not None]
-        receives = [(shards[s], s) for s in self._servers if self.works and s != self._rank]
+        workers = self._ahead(self._workers) if self.shard is not None else []
+        sends = [(shards[self._rank], w) for w in workers]
+        receives = [(shards[s], s) for s in self._behind(self._servers) if self.works]
         for handle in messages.exchange(sends, receives):
             handle.wait()
+
+    # Each rank begins with the next one: no two send to one rank while another waits.
+    def _ahead(self, ranks):
+        """Return the others of ``ranks``, the next one first."""
+        p = dist.get_world_size(self.group)
+        return sorted(set(ranks) - {self._rank}, key=lambda other: (other - self._rank) % p)
+
+    def _behind(self, ranks):
+        """Return the others of ``ranks``, the one before first."""
+        return self._ahead(ranks)[::-1]
 
     def _values(self):
         return torch.cat([q.detach().reshape(-1) for q in self._parameters_in_order])  # (n,)

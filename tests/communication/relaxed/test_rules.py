@@ -106,7 +106,7 @@ def test_on_a_quadratic_staleness_lowers_the_largest_stable_rate():
 
 def test_logs_that_do_not_fit_are_refused():
     one = EventLog([Event(0.0, 1, 0, 0, 0, "applied"), Event(1.0, 1, 1, 1, 1, "applied")])
-    other = EventLog([Event(0.0, 1, 0, 1, 1, "applied")])
+    other = EventLog([Event(0.0, 1, 0, 2, 1, "applied")])
     with pytest.raises(ValueError, match="never came"):
         replay([other], torch.zeros(2), lambda k, m, w: w, PlainSGD(LR))
     assert torch.equal(replay(one, torch.zeros(2), lambda k, m, w: w, PlainSGD(LR)), torch.zeros(2))
