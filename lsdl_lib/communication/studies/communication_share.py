@@ -88,18 +88,23 @@ def calibration(steps=5):
 
     Returns:
         {"steps": this rank's timelines of naive steps, "large": of those with the larger batch,
-        "parameters", "buckets", "layers": what is sent, as the predictions take it}.
+        "update": seconds of an optimizer step, "parameters", "buckets", "layers": what is sent, as
+        the predictions take it}.
     """
     found = {}
     for name, batch in (("steps", BATCH), ("large", LARGER)):
-        trainer, found[name] = Wrapped(NaiveDataParallel, batch=batch), []
+        trainer, found[name], updates = Wrapped(NaiveDataParallel, batch=batch), [], []
         for _ in range(steps + 1):
             trainer.optimizer.zero_grad()
             model = trainer.model
             with virtual_clock(PRESETS[LINK]), recorded(model, model.module.blocks) as timeline:
                 trainer.loss().backward()
             found[name].append(timeline)
+            with virtual_clock(PRESETS[LINK]) as clock:
+                trainer.optimizer.step()
+            updates.append(clock.now)
         del found[name][0]  # memory and caches
+    found["update"] = statistics.median(updates)
     found["parameters"] = [([i], 4 * p.numel()) for i, p in enumerate(model.parameters_)]
     found["buckets"] = prediction.contents(make_buckets(model.parameters_, **BUCKETS))
     found["layers"] = Priority().model.slices()
@@ -155,8 +160,9 @@ def basis_of(one, many, alone, sent):
 
 def simulate(name, p, basis):
     """Return (step, bare, share) of a remedy on p ranks, without processes."""
-    remedy, facts, (one, bare) = REMEDIES[name], basis.facts, basis.alone[name]
+    remedy, facts, (one, alone) = REMEDIES[name], basis.facts, basis.alone[name]
     profile, buckets = basis.profiles[remedy.batch], facts["buckets"]
+    bare = profile.backward + facts["update"]
 
     def seconds(n):
         return closed_forms.halving_all_reduce(p, n, basis.link)
@@ -168,7 +174,7 @@ def simulate(name, p, basis):
             cost = closed_forms.doubling_all_gather(p, p * n, basis.link)
         else:
             cost = 2 * seconds(n / 2)  # PowerSGD's two factors
-        return cost + max(0.0, one - bare) / len(buckets)
+        return cost + max(0.0, one - alone) / len(buckets)
 
     if remedy.schedule == "naive":
         step = prediction.predict_in_turn(profile, facts["parameters"], seconds)
@@ -182,7 +188,7 @@ def simulate(name, p, basis):
     else:
         cost = compressed if remedy.compressed else seconds
         step = prediction.predict_overlapped(profile, buckets, cost)
-    seconds_a_step = step.seconds + max(0.0, bare - profile.backward)  # the optimizer
+    seconds_a_step = step.seconds + facts["update"]
     return seconds_a_step, bare, max(0.0, 1 - bare / seconds_a_step)
 
 
