@@ -9,7 +9,7 @@ from lsdl_lib.claims import studies
 from lsdl_lib.communication.studies.time_to_accuracy import digest, expected, training
 from lsdl_lib.communication.studies.time_to_accuracy.methods import ONE_BUCKET_MB
 from lsdl_lib.communication.studies.time_to_accuracy.registration import registration
-from lsdl_lib.communication.studies.time_to_accuracy.task import data
+from lsdl_lib.communication.studies.time_to_accuracy.task import TASK, data
 from lsdl_lib.measure.network import network
 
 CHAPTER, NAME = "communication/compression", "time-to-accuracy"
@@ -26,13 +26,13 @@ def kept():
     return {row["key"]: row["result"] for row in rows if row["digest"] == digest()}
 
 
-def once(ranks, *arguments, names=None, test=False):
+def once(ranks, *arguments, names=None, test=False, steps=TASK["steps"]):
     """Return the result of a run, from what is kept or by running it."""
-    key = json.dumps([ranks, *arguments, "network" if names else "virtual", test])
+    key = json.dumps([ranks, *arguments, "network" if names else "virtual", test, steps])
     if (done := kept().get(key)) is not None:
         return done
     options = {"ranks": ranks, "threads": 1, "timeout": TIMEOUT}
-    result = launch(training.run, *arguments, names, test, **options)[0]
+    result = launch(training.run, *arguments, names, test, steps, **options)[0]
     KEPT.parent.mkdir(exist_ok=True)
     with KEPT.open("a", encoding="utf-8") as file:
         row = {"digest": digest(), "key": key, "result": result}
@@ -42,89 +42,131 @@ def once(ranks, *arguments, names=None, test=False):
 
 
 def tune():
-    """Try three learning rates a method, and three sizes of the baseline's buckets; store them."""
+    """Try three learning rates a method and store what came out."""
     plan, rules = registration(), registration()["tuning"]
     points = []
     for method, entry in plan["methods"].items():
-        sizes = rules["buckets_mb"] if method == "overlapped" else [ONE_BUCKET_MB]
-        found = []
-        for lr in entry["lr"]:
-            result = once(rules["ranks"], method, lr, rules["seed"], rules["gbit_s"], sizes[-1])
-            found.append((lr, sizes[-1], result))
-        best_lr = max(found, key=lambda row: (row[2]["final_accuracy"], -row[0]))[0]
-        for size in sizes[:-1]:
-            result = once(rules["ranks"], method, best_lr, rules["seed"], rules["gbit_s"], size)
-            found.append((best_lr, size, result))
-        tried = [row for row in found if row[0] == best_lr]
-        best = min(tried, key=lambda row: row[2]["step_seconds"])
+        if method in rules["same"]:
+            continue
+        found = [
+            (once(rules["ranks"], method, lr, rules["seed"], rules["gbit_s"], ONE_BUCKET_MB), lr)
+            for lr in entry["lr"]
+        ]
+        best = max((result["final_accuracy"], -lr) for result, lr in found)
         points += [
             {
                 "method": method,
                 "lr": lr,
-                "bucket_mb": size,
                 "final_accuracy": result["final_accuracy"],
-                "step_seconds": result["step_seconds"],
-                "chosen": (lr, size) == best[:2],
+                "chosen": (result["final_accuracy"], -lr) == best,
             }
-            for lr, size, result in found
+            for result, lr in found
         ]
     return store("tuning", points, ranks=[rules["ranks"]])
 
 
-def chosen(method):
-    """Return (learning rate, bucket size) that tuning chose."""
-    point = studies.read(CHAPTER, f"{NAME}-tuning").at(method=method, chosen=True)
-    return point["lr"], point["bucket_mb"]
+def tune_buckets():
+    """Try the sizes of the baseline's buckets in every setting and store what came out."""
+    rules, points = registration()["buckets"], []
+    for setting in settings():
+        ranks, gbit_s = setting["ranks"], setting["gbit_s"]
+        seed, lr = registration()["tuning"]["seed"], chosen_lr("overlapped")
+        seconds = {
+            mb: once(ranks, "overlapped", lr, seed, gbit_s, mb, steps=rules["steps"])[
+                "step_seconds"
+            ]
+            for mb in rules["mb"]
+        }
+        best = min(seconds, key=seconds.get)
+        points += [
+            {
+                "ranks": ranks,
+                "gbit_s": gbit_s,
+                "bucket_mb": mb,
+                "step_seconds": spent,
+                "chosen": mb == best,
+            }
+            for mb, spent in seconds.items()
+        ]
+    return store("buckets", points, ranks=sorted({setting["ranks"] for setting in settings()}))
+
+
+def settings():
+    """Return the settings of all runs; the limited network's is the last."""
+    plan = registration()
+    return [*plan["runs"]["settings"], plan["network"]]
+
+
+def chosen_lr(method):
+    """Return the learning rate that tuning chose."""
+    tuned = registration()["tuning"]["same"].get(method, method)
+    return studies.read(CHAPTER, f"{NAME}-tuning").at(method=tuned, chosen=True)["lr"]
+
+
+def chosen_mb(ranks, gbit_s):
+    """Return the size of the baseline's buckets that tuning chose for a setting."""
+    found = studies.read(CHAPTER, f"{NAME}-buckets")
+    return found.at(ranks=ranks, gbit_s=gbit_s, chosen=True)["bucket_mb"]
 
 
 def predict():
-    """Store what every step should take, for each number of ranks and bandwidth."""
-    plan = registration()["runs"]
-    _, bucket_mb = chosen("overlapped")
+    """Store what every step should take, in every setting of the runs."""
     points = []
-    for ranks in plan["ranks"]:
+    for setting in settings():
+        ranks, gbit_s = setting["ranks"], setting["gbit_s"]
         options = {"ranks": 1, "threads": 1, "timeout": TIMEOUT}
-        speeds = [plan["gbit_s"], *plan["gbit_s_elsewhere"]]
-        for gbit_s, found in zip(
-            speeds, launch(predictions, ranks, speeds, bucket_mb, **options)[0]
-        ):
-            points += [
-                {
-                    "method": method,
-                    "ranks": ranks,
-                    "gbit_s": gbit_s,
-                    "step_seconds": found[method],
-                    "speedup": found["overlapped"] / found[method],
-                }
-                for method in training.METHODS
-            ]
-    return store("prediction", points, ranks=plan["ranks"])
+        found = launch(prediction, ranks, gbit_s, chosen_mb(ranks, gbit_s), **options)[0]
+        points += [
+            {
+                "method": method,
+                "ranks": ranks,
+                "gbit_s": gbit_s,
+                "step_seconds": found[method],
+                "speedup": found["overlapped"] / found[method],
+            }
+            for method in training.METHODS
+        ]
+    return store("prediction", points, ranks=sorted({setting["ranks"] for setting in settings()}))
 
 
-def predictions(ranks, speeds, bucket_mb):
-    """Run on one rank: the predictions for each bandwidth."""
-    work = expected.Work(data(), ranks)
-    return [expected.step_seconds(work, gbit_s, bucket_mb) for gbit_s in speeds]
+def prediction(ranks, gbit_s, bucket_mb):
+    """Run on one rank: {method: predicted seconds of a step}."""
+    return expected.step_seconds(expected.Work(data(), ranks), gbit_s, bucket_mb)
 
 
 def run():
     """Run every method on the virtual clock and store the results."""
-    plan = registration()["runs"]
-    settings = [
-        (seed, ranks, plan["gbit_s"]) for ranks in plan["ranks"] for seed in plan["seeds"]
-    ] + [
-        (seed, ranks, gbit_s)
-        for gbit_s in plan["gbit_s_elsewhere"]
-        for ranks in plan["ranks"]
-        for seed in plan["seeds_elsewhere"]
-    ]
     points = []
-    for seed, ranks, gbit_s in settings:
-        for method in training.METHODS:
-            lr, bucket_mb = chosen(method)
-            result = once(ranks, method, lr, seed, gbit_s, bucket_mb, test=True)
-            points.append(point(method, ranks, gbit_s, seed, result))
-    return store(None, points, ranks=plan["ranks"])
+    for setting in registration()["runs"]["settings"]:
+        for seed in setting["seeds"]:
+            for method in sorted(training.METHODS, key=is_short):
+                found = short if is_short(method) else full
+                points.append(found(method, setting["ranks"], setting["gbit_s"], seed))
+    return store(None, points, ranks=sorted({point["ranks"] for point in points}))
+
+
+def is_short(method):
+    """Whether the method is timed over a few steps only."""
+    return method in registration()["runs"]["short"]
+
+
+def full(method, ranks, gbit_s, seed, names=None):
+    """Return the point of a run over all steps."""
+    arguments = (method, chosen_lr(method), seed, gbit_s, chosen_mb(ranks, gbit_s))
+    return point(method, ranks, gbit_s, seed, once(ranks, *arguments, names=names, test=True))
+
+
+def short(method, ranks, gbit_s, seed):
+    """Return the point of a method that computes the baseline's average: its time, its accuracy."""
+    base = full("overlapped", ranks, gbit_s, seed)
+    arguments = (method, chosen_lr(method), seed, gbit_s, chosen_mb(ranks, gbit_s))
+    timed = once(ranks, *arguments, steps=registration()["buckets"]["steps"])["step_seconds"]
+    times = {
+        "seconds_to_target": timed * base["steps_to_target"],
+        "step_seconds": timed,
+        "total_seconds": timed * TASK["steps"],
+    }
+    return base | {"method": method} | times
 
 
 def limited():
@@ -133,10 +175,7 @@ def limited():
     with network(plan["ranks"], gbit_s=plan["gbit_s"]) as names:
         for seed in plan["seeds"]:
             for method in plan["methods"]:
-                lr, bucket_mb = chosen(method)
-                arguments = (plan["ranks"], method, lr, seed, plan["gbit_s"], bucket_mb)
-                result = once(*arguments, names=names, test=True)
-                points.append(point(method, plan["ranks"], plan["gbit_s"], seed, result))
+                points.append(full(method, plan["ranks"], plan["gbit_s"], seed, names))
     return store("network", points, ranks=[plan["ranks"]], clock="wall")
 
 
@@ -155,7 +194,13 @@ def store(suffix, points, clock="virtual", **facts):
     return studies.write(CHAPTER, name, points, command=command, clock=clock, **facts)
 
 
-COMMANDS = {"tuning": tune, "prediction": predict, "run": run, "network": limited}
+COMMANDS = {
+    "tuning": tune,
+    "buckets": tune_buckets,
+    "prediction": predict,
+    "run": run,
+    "network": limited,
+}
 
 if __name__ == "__main__":
     if len(sys.argv) != 2 or sys.argv[1] not in COMMANDS:
