@@ -64,21 +64,33 @@ class Compressor:
             (mean, residual), both (n,): the average, the same on every rank, and what was lost of
             this rank's vector.
         """
-        parts = self.parts(vector, key, shapes)
-        messages = [self.compress(part, name) for name, part in parts]
-        lengths = [len(message) for message in messages]
-        payload = tuple(tensor for message in messages for tensor in message)
+        message, read = self.compress_bucket(vector, key, shapes)
         mean, own = torch.zeros_like(vector), None
-        gathered = peers.gather(payload, self.same_size) if payload else [()] * peers.size
-        for place, everything in enumerate(gathered):
-            said = torch.empty_like(vector)
-            pieces = iter(everything)
-            for (_, part), length, out in zip(parts, lengths, self.parts(said, key, shapes)):
-                message = tuple(next(pieces) for _ in range(length))
-                out[1].copy_(self.decompress(message, part))
+        gathered = peers.gather(message, self.same_size) if message else [()] * peers.size
+        for place, received in enumerate(gathered):
+            said = read(received)
             own = said if place == peers.rank else own
             mean.add_(said, alpha=1 / peers.size)
         return mean, vector - own
+
+    def compress_bucket(self, vector, key=0, shapes=None):
+        """Return the message for the tensors of a bucket, and what reads one.
+
+        Returns:
+            (message, ``fn(message)`` that returns what it says, (n,)): the messages of the tensors
+            one after the other.
+        """
+        parts = self.parts(vector, key, shapes)
+        messages = [self.compress(part, name) for name, part in parts]
+
+        def read(received):
+            said, pieces = torch.empty_like(vector), iter(received)
+            for (_, part), sent, out in zip(parts, messages, self.parts(said, key, shapes)):
+                message = tuple(next(pieces) for _ in sent)
+                out[1].copy_(self.decompress(message, part))
+            return said
+
+        return tuple(tensor for message in messages for tensor in message), read
 
     def aggregate_(self, vector, peers, key=0, shapes=None):
         """As :meth:`aggregate`; the vector may be overwritten, and returned as the residual.

@@ -13,41 +13,39 @@ A column is here all that leads into one output of a layer. Papers write layers 
 is a column of W; torch keeps weights as (outputs, inputs, ...), where it is ``weight[j]``, a row of
 a matrix or a filter of a convolution. A vector, such as a bias, is one column.
 
-A message takes ceil(n / 8) bytes and 8 a column; with short columns the means outweigh the bits.
+A message takes ceil(n / 8) bytes for a bucket of n numbers and 8 a column; with short columns the
+means outweigh the bits.
 """
+
+from math import prod
 
 import torch
 
-from lsdl_lib.communication.compression.compressor import Compressor
 from lsdl_lib.communication.compression.packing import pack_signs, unpack
 from lsdl_lib.communication.compression.scales import scale_dtype
+from lsdl_lib.communication.compression.segments import SegmentedCompressor
 
 
-class OneBitSGD(Compressor):
-    """Send the signs of a tensor and two means for each column."""
+class OneBitSGD(SegmentedCompressor):
+    """Send the signs of a bucket and two means for each column of its tensors."""
 
-    by_tensor = True
+    def lengths(self, shape):
+        """Return the lengths of a tensor's columns."""
+        columns = shape[0] if len(shape) > 1 else 1
+        return [prod(shape) // max(columns, 1)] * columns
 
-    def compress(self, vector, key=0):
-        """Return (signs, (ceil(n / 8),) uint8; means, (2 columns,): all up, then all down)."""
-        columns, dtype = _columns(vector), scale_dtype(vector.dtype)
-        positive = (columns >= 0).sum(1, dtype=torch.int32)
-        counts = torch.stack((positive, columns.shape[1] - positive))
+    def compress_segments(self, vector, segments):
+        """Return (signs, (ceil(n / 8),) uint8; means, (2 columns,): down and up of each)."""
+        positive = vector >= 0
+        above = segments.sums(positive)
+        counts = torch.stack((segments.lengths - above, above), 1)
         # Clamping keeps NaN and infinity, so they travel in the means.
-        sums = [columns.clamp(min=0).sum(1, dtype=dtype), columns.clamp(max=0).sum(1, dtype=dtype)]
-        means = torch.stack(sums) / counts.clamp(min=1)
-        return pack_signs(columns.reshape(-1)), means.view(-1)
+        sums = [segments.sums(part) for part in (vector.clamp(max=0), vector.clamp(min=0))]
+        means = torch.stack(sums, 1) / counts.clamp(min=1)
+        return pack_signs(vector), means.view(-1).to(scale_dtype(vector.dtype))
 
-    def decompress(self, message, like):
-        """Return each number's mean, in the shape of ``like``."""
+    def decompress_segments(self, message, segments, dtype):
+        """Return each number's mean, (n,)."""
         signs, means = message
-        columns = _columns(like)
-        up, down = means.view(2, len(columns))
-        positive = unpack(signs, 1, like.numel()).bool().view_as(columns)
-        return torch.where(positive, up[:, None], down[:, None]).to(like.dtype).view_as(like)
-
-
-def _columns(tensor):
-    """Return a view of (columns, numbers in each)."""
-    count = tensor.shape[0] if tensor.dim() > 1 else 1
-    return tensor.reshape(count, tensor.numel() // max(count, 1))
+        chosen = 2 * segments.places + unpack(signs, 1, segments.n)
+        return means.index_select(0, chosen).to(dtype)

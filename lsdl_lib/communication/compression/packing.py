@@ -5,11 +5,19 @@
 The first number is in the lowest bits of the first byte. torch has no type below 8 bits that its
 collectives carry, so a sign that was sent as a float, or even as a bool, would save little or
 nothing.
+
+A step packs every tensor and unpacks p messages, so neither may cost an operation for each place in
+a byte. Packing reads the numbers of a byte as one word and gathers them with one multiplication;
+unpacking looks up the word that a byte stands for. Both take words to have their lowest byte first,
+as all processors that torch runs on have.
 """
+
+import functools
 
 import torch
 
 WIDTHS = (1, 2, 4, 8)
+WORDS = {1: torch.int64, 2: torch.int32, 4: torch.int16}  # as many bytes as a byte has numbers
 
 
 def pack(numbers, bits):
@@ -26,18 +34,20 @@ def pack(numbers, bits):
         ValueError: another width, or a number that does not fit: it is named.
     """
     _check_width(bits)
-    if numbers.numel() and not 0 <= (worst := _farthest(numbers)) < 2**bits:
+    bools = numbers.dtype == torch.bool  # they fit any width: nothing to read back from a device
+    if numbers.numel() and not bools and not 0 <= (worst := _farthest(numbers)) < 2**bits:
         raise ValueError(f"{worst} does not fit {bits} bits: give numbers from 0 to {2**bits - 1}")
-    per_byte = 8 // bits
     padded = torch.zeros(
-        packed_bytes(numbers.numel(), bits) * per_byte, dtype=torch.uint8, device=numbers.device
+        packed_bytes(numbers.numel(), bits) * (8 // bits), dtype=torch.uint8, device=numbers.device
     )
     padded[: numbers.numel()] = numbers
-    columns = padded.view(-1, per_byte)  # (bytes, numbers a byte)
-    packed = columns[:, 0].clone()
-    for place in range(1, per_byte):
-        packed |= columns[:, place] << (bits * place)
-    return packed
+    if bits == 8:
+        return padded
+    # Number i lies at bit 8 i of the word. The i-th term moves it to bits * i of the word's highest
+    # byte. What else the terms make lies in bits of its own, or above the word: nothing carries.
+    highest = 8 * (8 // bits) - 8
+    gather = sum(1 << (highest - (8 - bits) * place) for place in range(8 // bits))
+    return ((padded.view(WORDS[bits]) * gather) >> highest).to(torch.uint8)
 
 
 def unpack(packed, bits, n):
@@ -52,11 +62,17 @@ def unpack(packed, bits, n):
             f"{packed.numel()} bytes for {n} numbers of {bits} bits: "
             f"they take {packed_bytes(n, bits)}"
         )
-    per_byte = 8 // bits
-    columns = torch.empty(packed.numel(), per_byte, dtype=torch.uint8, device=packed.device)
-    for place in range(per_byte):
-        columns[:, place] = (packed >> (bits * place)) & (2**bits - 1)
-    return columns.view(-1)[:n]
+    if bits == 8:
+        return packed.clone()
+    return _words(bits, packed.device).index_select(0, packed.int()).view(torch.uint8)[:n]
+
+
+@functools.cache
+def _words(bits, device):
+    """Return for each byte the word of its numbers, (256,)."""
+    places = torch.arange(0, 8, bits, dtype=torch.uint8)
+    numbers = (torch.arange(256, dtype=torch.uint8)[:, None] >> places) & (2**bits - 1)
+    return numbers.view(WORDS[bits]).flatten().to(device)
 
 
 def packed_bytes(n, bits):

@@ -9,30 +9,29 @@ single large number. It is biased; with error feedback it is EF-signSGD, which c
 
     ErrorFeedback(ScaledSign())
 
-A message takes ceil(d / 8) + 4 bytes a tensor.
+A message takes ceil(d / 8) bytes for a bucket of d numbers and 4 a tensor.
 """
 
 import torch
 
-from lsdl_lib.communication.compression.compressor import Compressor
 from lsdl_lib.communication.compression.packing import pack_signs, unpack
 from lsdl_lib.communication.compression.scales import scale_dtype
+from lsdl_lib.communication.compression.segments import SegmentedCompressor
 
 
-class ScaledSign(Compressor):
-    """Send the signs of a tensor and its mean absolute value."""
+class ScaledSign(SegmentedCompressor):
+    """Send the signs of a bucket and the mean absolute value of each of its tensors."""
 
-    by_tensor = True
+    def compress_segments(self, vector, segments):
+        """Return (signs, (ceil(d / 8),) uint8; scales, (tensors,)).
 
-    def compress(self, vector, key=0):
-        """Return (signs, (ceil(d / 8),) uint8; scale, (1,)). NaN and infinity travel as scale."""
-        dtype = scale_dtype(vector.dtype)
-        # ``vector_norm`` adds one after the other: a large tensor's scale would be a percent off.
-        total = vector.abs().sum(dtype=dtype)
-        return pack_signs(vector.reshape(-1)), (total / max(vector.numel(), 1)).view(1)
+        NaN and infinity travel as scales.
+        """
+        scales = segments.sums(vector.abs()) / segments.lengths.clamp(min=1)
+        return pack_signs(vector), scales.to(scale_dtype(vector.dtype))
 
-    def decompress(self, message, like):
-        """Return the scale with the signs, in the shape of ``like``."""
-        signs, scale = message
-        positive = unpack(signs, 1, like.numel()).bool()
-        return torch.where(positive, scale, -scale).to(like.dtype).view_as(like)
+    def decompress_segments(self, message, segments, dtype):
+        """Return the scales with the signs, (n,)."""
+        signs, scales = message
+        both = torch.stack((-scales, scales), 1).view(-1)
+        return both.index_select(0, 2 * segments.places + unpack(signs, 1, segments.n)).to(dtype)

@@ -6,7 +6,7 @@ import pkgutil
 
 from lsdl_lib.communication import compression
 
-BASES = {"RandomCompressor"}
+BASES = {"SegmentedCompressor", "RandomCompressor"}
 
 
 def test_every_compressor_is_public():
