@@ -5,11 +5,14 @@
 The ring waits for a whole chunk, reduces it, and only then sends it on: while it reduces, its link
 is idle. Here each chunk travels in m segments, and up to ``WINDOW`` of them are under way: one is
 reduced while the next arrive. Receives are announced ahead, so that no sender waits for one. What
-has arrived and is not yet reduced takes WINDOW segments of memory, not a chunk.
+has arrived and is not yet reduced takes WINDOW segments of memory, not a chunk. On a CPU this
+memory is kept for the next call: new memory comes page by page from the system, thousands of faults
+a call.
 
 With one segment a chunk it is the ring, message by message.
 """
 
+import contextlib
 from math import ceil
 
 import torch
@@ -20,6 +23,28 @@ from lsdl_lib.communication.collectives.calling import all_reduce, chunks
 # Small enough for a processor's cache, large enough that starting a message costs little.
 SEGMENT_BYTES = 2 * 2**20
 WINDOW = 8
+
+_spare = []  # memory of slots that no call uses: at most one, of WINDOW segments
+
+
+def take_slots(count, like):
+    """Return (memory, ``count`` slots of the size and type of ``like`` in it)."""
+    n_bytes = like.numel() * like.element_size()
+    aligned = max(1, ceil(n_bytes / 64)) * 64
+    memory = None
+    if like.device.type == "cpu":
+        with contextlib.suppress(IndexError):  # a call in another thread has it
+            memory = _spare.pop()
+    if memory is None or memory.numel() < count * aligned:
+        memory = torch.empty(count * aligned, dtype=torch.uint8, device=like.device)
+    rows = memory[: count * aligned].view(count, aligned)[:, :n_bytes]
+    return memory, [row.view(like.dtype) for row in rows]
+
+
+def give_back(memory):
+    """Keep the memory of slots for the next call."""
+    if memory.device.type == "cpu" and not _spare:
+        _spare.append(memory)
 
 
 def pipelined_all_reduce(tensor, op=ReduceOp.SUM, group=None, async_op=False):
@@ -47,8 +72,8 @@ def pipelined_steps(flat, reduce, messages, segment_bytes=SEGMENT_BYTES):
     coming = [piece[(rank - step - 2) % p][s] for step, s in turns]
     coming += [piece[(rank - step - 1) % p][s] for step, s in turns]
     # In the reduce-scatter half what arrives waits in a slot; in the all-gather half it is final.
-    slots = flat.new_empty(min(WINDOW, len(turns)), piece[0][0].numel())
-    arriving = [slots[t % WINDOW, : part.numel()] for t, part in enumerate(coming[: len(turns)])]
+    kept, slots = take_slots(min(WINDOW, len(turns)), piece[0][0])
+    arriving = [slots[t % WINDOW][: part.numel()] for t, part in enumerate(coming[: len(turns)])]
     arriving += coming[len(turns) :]
 
     receives = [(buffer, left) for buffer in arriving]
@@ -70,6 +95,7 @@ def pipelined_steps(flat, reduce, messages, segment_bytes=SEGMENT_BYTES):
             messages.expect(receives[t + WINDOW : free])
         if t + ahead < len(coming):
             handles.append(start(t + ahead))
+    give_back(kept)
 
 
 def segments(p, n_bytes, segment_bytes=SEGMENT_BYTES):

@@ -5,9 +5,16 @@ import torch
 import torch.distributed as dist
 
 from lsdl_lib import launch
+from lsdl_lib.claims.studies import Study
 from lsdl_lib.communication.compression import ErrorFeedback, Peers, TopK
 from lsdl_lib.communication.cost import Link, closed_forms
-from lsdl_lib.communication.studies.time_to_accuracy import expected, methods, task, training
+from lsdl_lib.communication.studies.time_to_accuracy import (
+    expected,
+    methods,
+    reading,
+    task,
+    training,
+)
 from lsdl_lib.communication.studies.time_to_accuracy.registration import digest, registration
 from lsdl_lib.measure import traffic, virtual
 
@@ -133,3 +140,44 @@ def test_a_rehearsed_average_costs_the_ring():
     peers = expected.Rehearsed(4, link)
     peers.mean_(torch.zeros(1000))
     assert peers.seconds == closed_forms.ring_all_reduce(4, 4000, link)
+
+
+def stored():
+    """Two methods, three seeds, as the study stores them."""
+    points = [
+        {
+            "method": method,
+            "ranks": 4,
+            "gbit_s": 0.1,
+            "seed": seed,
+            "reached": True,
+            "seconds_to_target": seconds * (1 + 0.1 * seed),
+            "steps_to_target": 100,
+            "step_seconds": seconds / 100,
+            "test_accuracy": accuracy - 0.001 * seed * seconds,
+        }
+        for method, seconds, accuracy in (("overlapped", 8.0, 0.96), ("top_k", 4.0, 0.95))
+        for seed in (1, 2, 3)
+    ]
+    return Study(points, {})
+
+
+def test_speedups_are_paired_by_seed():
+    mean, half = reading.paired(stored(), "top_k", reading.times_faster, ranks=4, gbit_s=0.1)
+    assert (mean, half) == (pytest.approx(2), pytest.approx(0, abs=1e-12))
+    lost = reading.paired(stored(), "top_k", reading.points_lost, ranks=4, gbit_s=0.1)
+    # 1 - 0.1 (8 - 4) seed points: 0.6, 0.2, -0.2
+    assert lost == (pytest.approx(0.2), pytest.approx(4.303 * 0.4 / 3**0.5, rel=1e-3))
+
+
+def test_an_interval_needs_two_values():
+    with pytest.raises(ValueError, match="1 values"):
+        reading.mean_and_half([1.0])
+
+
+def test_a_row_says_when_the_target_was_missed():
+    study, setting = stored(), {"ranks": 4, "gbit_s": 0.1}
+    predicted = Study(stored().all(seed=1), {})
+    assert reading.row(study, predicted, "top_k", **setting)[2:5] == ["40.0", "100", "2.00 ± 0.00"]
+    study.all(method="top_k", seed=2)[0]["reached"] = False
+    assert reading.row(study, predicted, "top_k", **setting)[3:5] == ["2 of 3 seeds", "not reached"]
