@@ -52,17 +52,24 @@ def tune():
             (once(rules["ranks"], method, lr, rules["seed"], rules["gbit_s"], ONE_BUCKET_MB), lr)
             for lr in entry["lr"]
         ]
-        best = max((result["final_accuracy"], -lr) for result, lr in found)
+        best = min(order(result, lr) for result, lr in found)
         points += [
             {
                 "method": method,
                 "lr": lr,
                 "final_accuracy": result["final_accuracy"],
-                "chosen": (result["final_accuracy"], -lr) == best,
+                "reached": result["reached"],
+                "steps_to_target": result["steps_to_target"],
+                "chosen": order(result, lr) == best,
             }
             for result, lr in found
         ]
     return store("tuning", points, ranks=[rules["ranks"]])
+
+
+def order(result, lr):
+    """Return what sorts the better learning rate first, as registered."""
+    return not result["reached"], result["steps_to_target"], -result["final_accuracy"], lr
 
 
 def tune_buckets():

@@ -44,9 +44,9 @@ from lsdl_lib.communication.relaxed.delayed import DelayedDataParallel
 from lsdl_lib.communication.studies.time_to_accuracy.task import TASK, loss_of, rate
 
 SHARE, RANK, PAIRS, BITS, PERIOD = 0.01, 2, 2, 4, 8
-START = 64  # steps of post-local SGD before its local ones
-WARM_UP_STEPS = 48  # of 1-bit Adam
-EPOCH = 12  # steps that stand for an epoch of DGC's warm-up
+START = 32  # steps of post-local SGD before its local ones
+WARM_UP_STEPS = 40  # of 1-bit Adam
+EPOCH = 8  # steps that stand for an epoch of DGC's warm-up
 ONE_BUCKET_MB = 1.0
 
 

@@ -7,17 +7,16 @@ import torch
 from torch.nn import functional as F
 
 from lsdl_lib.communication.studies.time_to_accuracy.registration import registration
-from lsdl_lib.data import epoch_order, mnist1d
+from lsdl_lib.data import digits, epoch_order
 from lsdl_lib.measure import virtual
-from lsdl_lib.models import ConvNet, ConvNetConfig
+from lsdl_lib.models import MLP, MLPConfig
 
 TASK = registration()["task"]
 
 
 def new_model(seed):
     """Return the model with the first weights of ``seed``."""
-    torch.manual_seed(seed)
-    return ConvNet(ConvNetConfig(widths=tuple(TASK["widths"]), norm="group", groups=8))
+    return MLP(MLPConfig(inputs=64, hidden=tuple(TASK["hidden"])), seed=seed)
 
 
 def batches(data, seed, rank, ranks, size):
@@ -43,7 +42,7 @@ def rate(step):
 
 def data():
     """Return the data, standardized."""
-    return mnist1d().standardized()
+    return digits().standardized()
 
 
 @torch.no_grad()
