@@ -1,5 +1,6 @@
 """The commands of the study: see the package. What has run is kept, and not run again."""
 
+import functools
 import json
 import sys
 from pathlib import Path
@@ -26,13 +27,19 @@ def kept():
     return {row["key"]: row["result"] for row in rows if row["digest"] == digest()}
 
 
+@functools.cache
+def samples():
+    """Return the data, read once: every rank of every run would take seconds."""
+    return data()
+
+
 def once(ranks, *arguments, names=None, test=False, steps=TASK["steps"]):
     """Return the result of a run, from what is kept or by running it."""
     key = json.dumps([ranks, *arguments, "network" if names else "virtual", test, steps])
     if (done := kept().get(key)) is not None:
         return done
     options = {"ranks": ranks, "threads": 1, "timeout": TIMEOUT}
-    result = launch(training.run, *arguments, names, test, steps, **options)[0]
+    result = launch(training.run, *arguments, names, test, steps, samples(), **options)[0]
     KEPT.parent.mkdir(exist_ok=True)
     with KEPT.open("a", encoding="utf-8") as file:
         row = {"digest": digest(), "key": key, "result": result}

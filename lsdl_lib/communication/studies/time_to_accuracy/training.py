@@ -41,7 +41,15 @@ def link(gbit_s):
 
 
 def run(
-    method, lr, seed, gbit_s, bucket_mb=ONE_BUCKET_MB, names=None, test=False, steps=TASK["steps"]
+    method,
+    lr,
+    seed,
+    gbit_s,
+    bucket_mb=ONE_BUCKET_MB,
+    names=None,
+    test=False,
+    steps=TASK["steps"],
+    samples=None,
 ):
     """Train on this rank; return what came out, the same on every rank.
 
@@ -52,6 +60,7 @@ def run(
         names: of the namespaces of a limited network.
         test: read the test set, after the last step.
         steps: fewer than the task's, a multiple of its ``every``, to time the first ones only.
+        samples: the task's data, from a caller that makes many runs; None: this rank reads it.
 
     Returns:
         dict: ``reached``, ``seconds_to_target``, ``steps_to_target``, ``final_accuracy``,
@@ -60,7 +69,7 @@ def run(
     group = join(names) if names else None
     train = serve_or_work if method in SERVED else train_together
     clock = contextlib.nullcontext() if names else virtual.virtual_clock(link(gbit_s))
-    samples = data()
+    samples = samples if samples is not None else data()
     looks, ends = train(clock, method, lr, seed, bucket_mb, group, samples, steps)
     return judge(samples, seed, looks, ends, test)
 
