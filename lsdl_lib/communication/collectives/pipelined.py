@@ -32,7 +32,7 @@ def take_slots(count, like):
     n_bytes = like.numel() * like.element_size()
     aligned = max(1, ceil(n_bytes / 64)) * 64
     memory = None
-    if like.device.type == "cpu":
+    if like.is_cpu:
         with contextlib.suppress(IndexError):  # a call in another thread has it
             memory = _spare.pop()
     if memory is None or memory.numel() < count * aligned:
@@ -43,7 +43,7 @@ def take_slots(count, like):
 
 def give_back(memory):
     """Keep the memory of slots for the next call."""
-    if memory.device.type == "cpu" and not _spare:
+    if memory.is_cpu and not _spare:
         _spare.append(memory)
 
 
